@@ -54,6 +54,7 @@ type agent struct {
 	mover    *mover
 	states   *states // nil: no state manager
 	homes    *homes
+	forks    *forks
 	// sandboxes are the containers of trajectories; nil: this node runs none.
 	sandboxes *container.Manager
 	specs     specifier
@@ -117,6 +118,9 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer closeContainers()
+	if err := a.openForks(); err != nil {
+		return err
+	}
 	a.runtime = short(a.describeRuntime(first), runtimeMax)
 	a.resizes = a.inv.Pinned && first.Describe().Resizes
 	a.log.Info("agent started", "node", cfg.Name, "pool", cfg.Pool, "output_address", a.address, "runtime", a.runtime)

@@ -107,13 +107,13 @@ func (a *agent) openContainers(ctx context.Context, conn runtime.Runtime) (close
 func (s *steps) openSandbox(ctx context.Context, conn runtime.Runtime, spec *runtime.Spec, c *rotav1.Container) error {
 	ctx, cancel := context.WithTimeout(ctx, sandboxMax)
 	defer cancel()
-	if err := conn.MakeTrajectory(ctx, spec.Trajectory); err != nil {
+	if _, err := conn.MakeTrajectory(ctx, spec.Trajectory); err != nil {
 		return fmt.Errorf("%w: make the directory of the trajectory: %w", runtime.ErrInvalidSpec, err)
 	}
 	sb, err := s.sandboxes.Open(ctx, container.Spec{
 		Trajectory: spec.Trajectory, Incarnation: spec.Key.Incarnation, Image: c.GetImage(), User: c.GetUser(),
 		ReadOnlyRoot: c.GetReadOnlyRoot(), HostNetwork: c.GetNetwork() == rotav1.Network_NETWORK_HOST,
-		Home: runtime.TrajectoryDir(s.cfg.Process.Dir, spec.Trajectory),
+		Home: runtime.TrajectoryDir(s.cfg.Process.Dir, spec.Trajectory), Root: s.forks.root(spec.Trajectory),
 	})
 	if err != nil {
 		return fmt.Errorf("%w: %w", runtime.ErrInvalidSpec, err)

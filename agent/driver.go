@@ -116,7 +116,7 @@ func (d *driver) connect(c runtime.Runtime, f func(p *plan.Plan, now int64)) {
 func (a *agent) drive(ctx context.Context, work *group) error {
 	s := &steps{
 		agent: a, ctx: ctx, work: work.ctx, fail: work.fail, session: func() {},
-		reports: newRounds(20*time.Millisecond, time.Second)}
+		reports: newRounds(20*time.Millisecond, time.Second), frozen: newRounds(20*time.Millisecond, time.Second)}
 	defer s.doing.Wait()
 	defer func() { s.session() }()
 	for {
@@ -150,7 +150,7 @@ type steps struct {
 	inSession context.Context
 	session   context.CancelFunc
 	// Pauses after failures. One renewal and one report are under way at a time.
-	renewals, reports *rounds
+	renewals, reports, frozen *rounds
 }
 
 // do begins a step. It does not wait.
@@ -171,6 +171,8 @@ func (s *steps) do(step plan.Step, conn runtime.Runtime) {
 		s.doing.Go(func() { s.renew(ctx, step, pause) })
 	case plan.Report:
 		s.doing.Go(func() { s.report(s.work, step, s.reports) })
+	case plan.ReportFrozen:
+		s.doing.Go(func() { s.reportFrozen(s.work, step, s.frozen) })
 	case plan.Journal:
 		s.doing.Go(func() { s.write(step) })
 	case plan.Start:
@@ -204,6 +206,7 @@ func (s *steps) open(step plan.Open) {
 	s.doing.Go(func() { s.reportEngines(ctx, step.Incarnation) })
 	s.doing.Go(func() { s.migrate(ctx, step.Incarnation) })
 	s.doing.Go(func() { s.follow(ctx, step.Incarnation) })
+	s.doing.Go(func() { s.keepForks(ctx, step.Incarnation) })
 	s.doing.Go(func() { s.reportDisk(ctx, step.Incarnation) })
 	if s.gpus != nil {
 		s.doing.Go(func() { s.reportGPUs(ctx, step.Incarnation) })
@@ -244,12 +247,7 @@ func (s *steps) start(step plan.Start, conn runtime.Runtime) {
 		var spec runtime.Spec
 		if spec, err = step.Work.(work).on(step.EngineURL); err == nil {
 			spec.CPUs = step.CPUs
-			if c := step.Work.(work).container; c != nil {
-				err = s.openSandbox(s.work, conn, &spec, c)
-			}
-			if err == nil {
-				err = conn.Start(s.work, spec)
-			}
+			err = s.startSpec(conn, spec, step.Work.(work))
 		}
 		failpoint.Hit(failpoint.StartAnswered)
 	}
@@ -263,6 +261,22 @@ func (s *steps) start(step plan.Start, conn runtime.Runtime) {
 	if errors.Is(err, runtime.ErrJournal) {
 		s.fail(fmt.Errorf("start attempts: %w", err))
 	}
+}
+
+// startSpec hands a specification to the runtime, in the sandbox of its trajectory and with the files
+// that this begins with.
+func (s *steps) startSpec(conn runtime.Runtime, spec runtime.Spec, w work) error {
+	done, err := s.forks.use(s.work, spec.Trajectory, w.snapshot)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if w.container != nil {
+		if err := s.openSandbox(s.work, conn, &spec, w.container); err != nil {
+			return err
+		}
+	}
+	return conn.Start(s.work, spec)
 }
 
 // answerNames are the labels of answers.
@@ -294,6 +308,8 @@ func (s *steps) ask(step plan.Step, conn runtime.Runtime) {
 	switch step := step.(type) {
 	case plan.Resize:
 		s.resize(step, conn)
+	case plan.Freeze:
+		s.freeze(step, conn)
 	case plan.Kill:
 		s.kill(step, conn)
 	case plan.Forget:

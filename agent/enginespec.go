@@ -31,6 +31,8 @@ type work struct {
 	call *rotav1.HttpCall // that the specification makes; nil: none
 	// container is the sandbox that the command runs in; nil: it is a process of the node.
 	container *rotav1.Container
+	// snapshot is what the files of its trajectory begin with; 0: nothing.
+	snapshot uint64
 }
 
 // errNoEngine: the engine was removed after the action was submitted, or never declared.

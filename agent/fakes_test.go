@@ -33,6 +33,7 @@ type supervisor struct {
 	ended    map[plan.Key]plan.Exit
 	starts   map[plan.Key]int
 	kills    map[plan.Key]plan.Reason
+	frozen   map[plan.Key]bool
 	immortal bool // kills have no effect
 	// diesBeforeList is how many supervisors die before they answer a list.
 	diesBeforeList int
@@ -57,7 +58,7 @@ type link struct {
 func newSupervisor(t testing.TB) *supervisor {
 	return &supervisor{
 		t: t, running: map[plan.Key]runtime.Spec{}, ended: map[plan.Key]plan.Exit{},
-		starts: map[plan.Key]int{}, kills: map[plan.Key]plan.Reason{}, changed: make(chan struct{}),
+		starts: map[plan.Key]int{}, kills: map[plan.Key]plan.Reason{}, frozen: map[plan.Key]bool{}, changed: make(chan struct{}),
 	}
 }
 
@@ -163,6 +164,15 @@ func (s *supervisor) Resize(_ context.Context, key plan.Key, cpus []int) error {
 	return nil
 }
 
+func (s *supervisor) Freeze(_ context.Context, key plan.Key, frozen bool) error {
+	s.lock()
+	defer s.unlock()
+	if _, runs := s.running[key]; runs {
+		s.frozen[key] = frozen
+	}
+	return nil
+}
+
 func (s *supervisor) Kill(_ context.Context, key plan.Key, reason plan.Reason) error {
 	s.lock()
 	defer s.unlock()
@@ -217,8 +227,8 @@ func (s *supervisor) KeepTrajectories(_ context.Context, open []uint64) error {
 	return nil
 }
 
-func (s *supervisor) MakeTrajectory(_ context.Context, trajectory uint64) error {
-	return os.MkdirAll(runtime.TrajectoryDir(s.dir, trajectory), 0o700)
+func (s *supervisor) MakeTrajectory(_ context.Context, trajectory uint64) (running int, err error) {
+	return 0, os.MkdirAll(runtime.TrajectoryDir(s.dir, trajectory), 0o700)
 }
 
 func (s *supervisor) SetDeadline(_ context.Context, boottimeNS int64) error {

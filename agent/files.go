@@ -40,6 +40,7 @@ const (
 type fileService struct {
 	dir   string // the supervisor's
 	homes *homes
+	forks *forks
 	conn  func() runtime.Runtime
 	calls chan struct{}
 }
@@ -48,7 +49,7 @@ var _ rotav1connect.FileServiceHandler = (*fileService)(nil)
 
 // newFileHandler serves the files of trajectories.
 func newFileHandler(a *agent) (path string, h http.Handler) {
-	s := &fileService{dir: a.cfg.Process.Dir, homes: a.homes, conn: a.driver.connection, calls: make(chan struct{}, fileCallsMax)}
+	s := &fileService{dir: a.cfg.Process.Dir, homes: a.homes, forks: a.forks, conn: a.driver.connection, calls: make(chan struct{}, fileCallsMax)}
 	path, h = rotav1connect.NewFileServiceHandler(s, codec.ForHandler(), intake.ForHandler(), connect.WithReadMaxBytes(fileRequestMax))
 	return path, intake.Handler(h, intake.Limits{MessageBytes: fileRequestMax, Budget: intake.NewBudget(fileDecodingMax)})
 }
@@ -64,11 +65,18 @@ func (s *fileService) with(ctx context.Context, trajectory uint64, do func(h *fi
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	var snapshot uint64
 	if call, ok := connect.CallInfoForHandlerContext(ctx); ok {
+		snapshot, _ = strconv.ParseUint(call.RequestHeader().Get(httpx.SnapshotHeader), 10, 64)
 		if index, err := strconv.ParseUint(call.RequestHeader().Get(httpx.IndexHeader), 10, 64); err == nil {
 			s.homes.uses(trajectory, index)
 		}
 	}
+	done, err := s.forks.use(ctx, trajectory, snapshot)
+	if err != nil {
+		return refuse(connect.CodeFailedPrecondition, "NO_DIRECTORY", err.Error())
+	}
+	defer done()
 	home, err := s.open(ctx, trajectory)
 	if err != nil {
 		return err
@@ -88,7 +96,7 @@ func (s *fileService) open(ctx context.Context, trajectory uint64) (*files.Home,
 	if conn == nil {
 		return nil, refuse(connect.CodeUnavailable, "AGENT_BUSY", "the supervisor of the node is being started; try again")
 	}
-	if err := conn.MakeTrajectory(ctx, trajectory); err != nil {
+	if _, err := conn.MakeTrajectory(ctx, trajectory); err != nil {
 		return nil, refuse(connect.CodeFailedPrecondition, "NO_DIRECTORY", "the node cannot make the directory of the trajectory: "+err.Error())
 	}
 	home, err = files.Open(dir)

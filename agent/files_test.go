@@ -27,7 +27,7 @@ func TestNamesThatAreNoText(t *testing.T) {
 		}
 	}
 	noRuntime := func() runtime.Runtime { return nil }
-	s := &fileService{dir: dir, homes: newHomes(hclog.NewNullLogger(), noRuntime), conn: noRuntime, calls: make(chan struct{}, 1)}
+	s := &fileService{dir: dir, homes: newHomes(hclog.NewNullLogger(), noRuntime), forks: &forks{}, conn: noRuntime, calls: make(chan struct{}, 1)}
 	var names []string
 	for req := (&rotav1.ListFilesRequest{TrajectoryId: 7, PageSize: 1}); ; {
 		resp, err := s.ListFiles(t.Context(), req)

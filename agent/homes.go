@@ -76,6 +76,13 @@ func (h *homes) uses(trajectory, index uint64) {
 	}
 }
 
+// isOpen reports whether a trajectory is open, as far as this agent was told.
+func (h *homes) isOpen(id uint64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.open[id]
+}
+
 func (h *homes) list() []uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()

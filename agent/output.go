@@ -19,6 +19,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"rota/agent/plan"
 	"rota/agent/tier/transfer"
@@ -184,6 +185,9 @@ func (s *outputService) ReadOutput(ctx context.Context, req *rotav1.ReadOutputRe
 		return connect.NewError(connect.CodeInternal, err)
 	}
 	defer out.Close()
+	if err := withTimes(out, req); err != nil {
+		return err
+	}
 	for {
 		chunk, err := out.Next(ctx, req.GetFollow())
 		switch {
@@ -195,13 +199,32 @@ func (s *outputService) ReadOutput(ctx context.Context, req *rotav1.ReadOutputRe
 			return err
 		}
 		s.served.Add(float64(len(chunk.Data)))
-		err = stream.Send(&rotav1.ReadOutputResponse{Chunk: &rotav1.OutputChunk{
-			Stream: rotav1.OutputStream(chunk.Stream), Data: chunk.Data, Offset: uint64(chunk.Offset),
-		}})
-		if err != nil {
+		msg := &rotav1.OutputChunk{Stream: rotav1.OutputStream(chunk.Stream), Data: chunk.Data, Offset: uint64(chunk.Offset)}
+		if !chunk.At.IsZero() {
+			msg.Time = timestamppb.New(chunk.At)
+		}
+		if err := stream.Send(&rotav1.ReadOutputResponse{Chunk: msg}); err != nil {
 			return err
 		}
 	}
+}
+
+// withTimes begins at the time that is asked for, and has pieces say theirs.
+func withTimes(out *runtime.Output, req *rotav1.ReadOutputRequest) (err error) {
+	switch {
+	case req.GetSince() != nil:
+		err = out.Since(req.GetSince().AsTime())
+	case req.GetTimes():
+		err = out.WithTimes()
+	}
+	switch {
+	case errors.Is(err, runtime.ErrNoTimes):
+		return refuse(connect.CodeFailedPrecondition, "OUTPUT_HAS_NO_TIMES",
+			"an earlier release kept the output of this attempt, without times: read it without since and times")
+	case err != nil:
+		return connect.NewError(connect.CodeInternal, err)
+	}
+	return nil
 }
 
 // find returns the newest token of the attempt that there is output of.

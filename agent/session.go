@@ -165,6 +165,7 @@ func (a *agent) desire(incarnation uint64, m *rotav1.WatchNodeResponse) (gap boo
 		if p.Told(incarnation, m.GetIndex()) {
 			a.desireEngines(p, m)
 			a.homes.told(m)
+			a.forks.told(m, a.homes.uses)
 			a.mover.desire(incarnation, m.GetMigrations())
 		}
 	})
@@ -174,7 +175,7 @@ func (a *agent) desire(incarnation uint64, m *rotav1.WatchNodeResponse) (gap boo
 func (a *agent) assignment(p *plan.Plan, incarnation uint64, as *rotav1.Assignment) plan.Assignment {
 	out := plan.Assignment{
 		Key:  plan.Key{Action: as.GetActionId(), Attempt: as.GetAttempt(), Incarnation: incarnation},
-		Stop: as.GetStop(), Engine: engineOf(as),
+		Stop: as.GetStop(), Engine: engineOf(as), Freeze: as.GetFreeze(),
 	}
 	cpus, err := a.specs.cpus(as.GetCpus())
 	if a.inv.Pinned {
@@ -196,6 +197,6 @@ func (a *agent) assignment(p *plan.Plan, incarnation uint64, as *rotav1.Assignme
 		out.Refused = err.Error()
 		return out
 	}
-	out.Work = work{spec, as.GetHttp(), as.GetContainer()}
+	out.Work = work{spec, as.GetHttp(), as.GetContainer(), as.GetSnapshotId()}
 	return out
 }

@@ -23,6 +23,9 @@ type State struct {
 	// Dir is a folder for states on disk, alone; empty for none. DiskBytes bounds it.
 	Dir       string
 	DiskBytes uint64
+	// Remote is where checkpoints in an object store may be, s3://BUCKET/PREFIX; empty for none. The
+	// environment of the agent has the credentials.
+	Remote string
 	// Listen is unix:/path; StateSocket in the folder of the agent if empty.
 	Listen string
 	// Device is memory of a GPU, or what stands for it, for states; none if zero. The node
@@ -40,6 +43,9 @@ func (s State) withDefaults(dir string) (State, error) {
 	}
 	if s.MemoryBytes == 0 && s.Device.Kind != device.None {
 		return s, fmt.Errorf("%w: the state manager has a device but no memory; give it memory too", ErrConfig)
+	}
+	if s.MemoryBytes == 0 && s.Remote != "" {
+		return s, fmt.Errorf("%w: the state manager has an object store but no memory; give it memory too", ErrConfig)
 	}
 	return s, checkStore("state manager", s.MemoryBytes, s.Dir, s.DiskBytes)
 }
@@ -88,7 +94,7 @@ func (a *agent) openStateStore() (*tensor.Store, error) {
 	for _, note := range notes {
 		log.Warn(note, "device", d.Name())
 	}
-	store, err := tensor.Open(tensor.Options{MemoryBytes: c.MemoryBytes, Dir: c.Dir, DiskBytes: c.DiskBytes, Device: d, Logger: log})
+	store, err := tensor.Open(tensor.Options{MemoryBytes: c.MemoryBytes, Dir: c.Dir, DiskBytes: c.DiskBytes, Remote: c.Remote, Device: d, Logger: log})
 	if err != nil && d != nil {
 		err = errors.Join(err, d.Close())
 	}

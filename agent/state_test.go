@@ -122,6 +122,8 @@ func TestStateManagersThatAreRefused(t *testing.T) {
 		},
 		"a device of all memory":   func(c *Config) { c.State.Device = device.Spec{Kind: device.Simulated, Bytes: c.MemoryBytes} },
 		"a device that is no such": func(c *Config) { c.State.Device = device.Spec{Kind: device.CUDA, Index: 1 << 20} },
+		"a store without a scheme": func(c *Config) { c.State.Remote = "bucket/states" },
+		"a store without memory":   func(c *Config) { c.State = State{Remote: "s3://bucket/states", Listen: c.State.Listen} },
 		"a port":                   func(c *Config) { c.State.Listen = "127.0.0.1:0" },
 		"a folder that is no such": func(c *Config) { c.State.Dir = "/dev/null" },
 	} {

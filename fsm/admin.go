@@ -212,5 +212,11 @@ func (x *execution) resumePool(c *logv1.ResumePool) *logv1.Result {
 	x.s.PutPool(&state.Pool{ID: p.ID, Name: p.Name})
 	x.s.Unpark()
 	x.recallQuotas() // its actions were set aside
+	x.s.Nodes(0, func(n *state.Node) bool {
+		if n.Pool == p.ID {
+			x.coresFreed(n)
+		}
+		return true
+	})
 	return &logv1.Result{Count: 1}
 }

@@ -32,6 +32,8 @@ type execution struct {
 	// divisions are the nodes whose cores are to be divided again, when all that can start
 	// has started.
 	divisions orderedSet[state.NodeID]
+	// thaws are the nodes where resumed attempts may get cores back.
+	thaws orderedSet[state.NodeID]
 	// requested are the pending trajectories that the actions of a submission are to join,
 	// with what they would request then; for look-up only.
 	requested  map[state.TrajectoryID]*state.Trajectory

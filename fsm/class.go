@@ -74,7 +74,7 @@ func (x *execution) class(ns state.NamespaceID, name string) state.ClassID {
 // is learned from those that succeeded. How much work there was is learned from all that
 // came to their end, with whatever exit code, and from those that others ended.
 func (x *execution) learn(a *state.Action, t *state.Attempt, r *state.Result) {
-	if a.Class == 0 || r.Reason == state.EndStartFailed {
+	if a.Class == 0 || r.Reason == state.EndStartFailed || t.Pause != 0 { // a pause tells nothing of its class
 		return
 	}
 	units := max(1, sched.KeyUnits(t))

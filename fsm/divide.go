@@ -36,7 +36,7 @@ func (x *execution) divide() {
 // divideNode divides the cores of a node, or says when it is to be done.
 func (x *execution) divideNode(id state.NodeID) {
 	n := x.s.Node(id)
-	if n == nil || !n.Resizes || n.State != state.NodeUp {
+	if n == nil || !n.Resizes || n.State != state.NodeUp || n.Thawing > 0 {
 		return
 	}
 	if at := sched.DivideAt(n); n.DividedAt > 0 && x.now() < at {

@@ -22,6 +22,9 @@ func (x *execution) extendTrajectory(c *logv1.ExtendTrajectory) *logv1.Result {
 		return refuse(codeFailedPrecondition, "TRAJECTORY_ENDED", "trajectory %d has ended", c.Id)
 	}
 	deadline := x.deadlineIn(c.TimeoutNs)
+	if old.Paused() && deadline != 0 { // its time stands still
+		deadline -= max(0, x.now()-old.PausedAt)
+	}
 	if c.OnlyLater && (old.Deadline == 0 || deadline != 0 && deadline < old.Deadline) {
 		return &logv1.Result{FirstId: c.Id}
 	}

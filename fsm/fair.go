@@ -26,7 +26,7 @@ func (x *execution) updateNamespace(c *logv1.UpdateNamespace) *logv1.Result {
 	for _, change := range []struct {
 		to   *uint32
 		said *uint32
-	}{{&s.Weight, c.Weight}, {&s.QueuedMax, c.QueuedMax}, {&s.RunningMax, c.RunningMax}, {&s.CoresMax, c.CoresMax}, {&s.GPUsMax, c.GpusMax}} {
+	}{{&s.Weight, c.Weight}, {&s.QueuedMax, c.QueuedMax}, {&s.RunningMax, c.RunningMax}, {&s.CoresMax, c.CoresMax}, {&s.GPUsMax, c.GpusMax}, {&s.TrajectoriesMax, c.TrajectoriesMax}} {
 		if change.said != nil {
 			*change.to = *change.said
 		}
@@ -50,6 +50,20 @@ func (x *execution) mayQueue(ns *state.Namespace, n int) *logv1.Result {
 		return retryAfter(refuse(codeResourceExhausted, "NAMESPACE_QUEUE_FULL",
 			"namespace %q has %d queued actions, and may have %d; submit more when some have started, or ask an operator to run: rota operator namespace set %s --max-queued N",
 			ns.Name, has, s.QueuedMax, ns.Name), wait)
+	}
+	return nil
+}
+
+// mayOpen refuses one more trajectory of a namespace than its limit allows for.
+func (x *execution) mayOpen(ns *state.Namespace) *logv1.Result {
+	if !x.s.AnySettings() {
+		return nil
+	}
+	if has, most := x.s.NamespaceTrajectories(ns.ID), x.s.SettingsOf(ns.ID).TrajectoriesMax; most > 0 && has >= int(most) {
+		const wait = 1_000_000_000
+		return retryAfter(refuse(codeResourceExhausted, "NAMESPACE_TRAJECTORIES_FULL",
+			"namespace %q has %d open trajectories, and may have %d; close some, or ask an operator to run: rota operator namespace set %s --max-trajectories N",
+			ns.Name, has, most, ns.Name), wait)
 	}
 	return nil
 }

@@ -89,9 +89,12 @@ func (x *execution) siblings(id state.TrajectoryID) (s predict.Siblings) {
 	return s
 }
 
-// predictLength sets what a trajectory is predicted to generate yet, and its priority.
+// predictLength sets what a trajectory is predicted to generate yet, with the prompts for that, and
+// its priority.
 func (x *execution) predictLength(g *state.Generation, siblings predict.Siblings) {
-	g.Predicted = predict.Remaining(x.s.LengthClass(g.Policy, g.TaskClass), &g.Trace, siblings).Tokens
+	class := x.s.LengthClass(g.Policy, g.TaskClass)
+	g.Predicted = predict.Remaining(class, &g.Trace, siblings).Tokens
+	g.Prefill = predict.Prefill(class, &g.Trace, g.Predicted)
 	g.Priority = worker.Priority(g.Predicted)
 }
 

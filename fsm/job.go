@@ -39,6 +39,10 @@ func (x *execution) submitJob(c *logv1.SubmitJob) *logv1.Result {
 	if r != nil {
 		return r
 	}
+	labels, r := labelsOf(c.Labels)
+	if r != nil {
+		return r
+	}
 	if r := x.wideEnough(c.Nodes); r != nil {
 		return r
 	}
@@ -46,7 +50,7 @@ func (x *execution) submitJob(c *logv1.SubmitJob) *logv1.Result {
 	m.LastJob++
 	j := &state.Job{
 		ID: m.LastJob, Namespace: ns.ID, Name: c.Name, State: state.JobQueued, Backfill: c.Backfill,
-		Nodes: c.Nodes, Cycle: cycle, SetUpNS: c.SetUpNs, SubmittedAt: x.now(),
+		Nodes: c.Nodes, Cycle: cycle, SetUpNS: c.SetUpNs, SubmittedAt: x.now(), Labels: labels,
 	}
 	if r := x.declareHooks(j, c.Hooks); r != nil {
 		return r

@@ -5,7 +5,7 @@ import (
 	"rota/fsm/state"
 )
 
-// labelsOf returns the labels of an action or a trajectory, or refuses what cannot be labels.
+// labelsOf returns the labels of an action, a trajectory or a job, or refuses what cannot be labels.
 func labelsOf(labels []*logv1.Label) (state.Labels, *logv1.Result) {
 	if len(labels) == 0 {
 		return "", nil

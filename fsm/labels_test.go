@@ -27,6 +27,9 @@ func TestLabelsAreChecked(t *testing.T) {
 		a := &logv1.Action{CoresMin: 1, CoresMax: 1, AttemptsMax: 1, Labels: labels}
 		return &logv1.Command{Verb: &logv1.Command_SubmitActions{SubmitActions: &logv1.SubmitActions{Actions: []*logv1.Action{a}}}}
 	}
+	job := func(name string, labels ...*logv1.Label) *logv1.Command {
+		return &logv1.Command{Verb: &logv1.Command_SubmitJob{SubmitJob: &logv1.SubmitJob{Name: name, Nodes: 1, Labels: labels}}}
+	}
 	label := func(key, value string) *logv1.Label { return &logv1.Label{Key: key, Value: value} }
 	var many, large []*logv1.Label
 	for i := range 33 {
@@ -53,20 +56,20 @@ func TestLabelsAreChecked(t *testing.T) {
 		{[]*logv1.Label{label(strings.Repeat("k", 129), "")}, ""}, {[]*logv1.Label{label("a", strings.Repeat("v", 257))}, ""},
 	} {
 		for level, premature := range map[state.Level]bool{2: true, 3: false} {
-			for _, command := range []*logv1.Command{open(c.labels...), submit(c.labels...)} {
+			for _, command := range []*logv1.Command{open(c.labels...), submit(c.labels...), job("j", c.labels...)} {
 				if r := Premature(command, func() state.Level { return level }); (r != nil) != premature {
 					t.Errorf("at level %d: %v", level, r)
 				}
 			}
 		}
 		index++
-		b.Apply(entryLog(t, index, int64(index), open(c.labels...), submit(c.labels...)))
+		b.Apply(entryLog(t, index, int64(index), open(c.labels...), submit(c.labels...), job(fmt.Sprint("j", index), c.labels...)))
 		b.View(func(s *state.State) {
-			traj, action := s.Trajectory(s.Meta().LastTrajectory), s.Action(s.Meta().LastAction)
+			traj, action, job := s.Trajectory(s.Meta().LastTrajectory), s.Action(s.Meta().LastAction), s.Job(s.Meta().LastJob)
 			switch {
-			case c.want != "" && (string(traj.Labels) != c.want || traj.Labels != action.Labels):
-				t.Errorf("%v: the trajectory has %q, the action %q", c.labels, traj.Labels, action.Labels)
-			case c.want == "" && (s.Meta().LastTrajectory != 3 || s.Meta().LastAction != 3):
+			case c.want != "" && (string(traj.Labels) != c.want || traj.Labels != action.Labels || traj.Labels != job.Labels):
+				t.Errorf("%v: the trajectory has %q, the action %q, the job %q", c.labels, traj.Labels, action.Labels, job.Labels)
+			case c.want == "" && (s.Meta().LastTrajectory != 3 || s.Meta().LastAction != 3 || s.Meta().LastJob != 3):
 				t.Errorf("%v are accepted: trajectory %d, action %d", c.labels, s.Meta().LastTrajectory, s.Meta().LastAction)
 			}
 			if err := s.Check(); err != nil {

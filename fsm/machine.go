@@ -33,6 +33,9 @@ type Options struct {
 	// state.LevelMin first; nil means those of package sched. Which of them decides is in
 	// state.
 	Deciders []sched.Scheduler
+	// InPlace saves the copy of the state that each entry is applied to. A decision that panics
+	// takes the process with it then, as nothing is left to go back to: for simulations.
+	InPlace bool
 }
 
 // Machine is the state machine as Raft drives it and as servers read it.
@@ -117,8 +120,22 @@ func (m *Machine) try(index, term uint64, e *logv1.Entry) (next *state.State, re
 		next = m.Fork()
 		return next, passOver(next, index, e), nil, nil
 	}
-	next, results, effects = apply(m.Fork, index, e, m.opts.Deciders, m.fail)
+	fork := m.Fork
+	if m.opts.InPlace {
+		fork = m.once()
+	}
+	next, results, effects = apply(fork, index, e, m.opts.Deciders, m.fail)
 	return next, results, effects, nil
+}
+
+// once returns the state itself, for one try of an entry.
+func (m *Machine) once() func() *state.State {
+	used := false
+	return func() *state.State {
+		state.Assert(!used, "a decision panicked, and the state was not copied before")
+		used = true
+		return m.state
+	}
 }
 
 func (m *Machine) publish(s *state.State) {

@@ -180,3 +180,39 @@ func TestUnknownLevelStopsTheReplica(t *testing.T) {
 		t.Fatalf("got %v", fatal)
 	}
 }
+
+// A machine that applies in place comes to the same state, and a decision that panics stops it.
+func TestApplyingInPlaceIsTheSame(t *testing.T) {
+	copies, inPlace := New(Options{}), New(Options{InPlace: true})
+	entries := [][]*logv1.Command{
+		{{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{ClusterId: "c", Level: uint32(copies.LevelMax())}}}},
+		{{Verb: &logv1.Command_RegisterNode{RegisterNode: &logv1.RegisterNode{Name: "n", JournalId: "j", NumaNodes: []*logv1.NumaNode{{Cpus: []uint32{0, 1}}}}}}},
+		{{Verb: &logv1.Command_SubmitActions{SubmitActions: &logv1.SubmitActions{Actions: []*logv1.Action{{CoresMin: 1, CoresMax: 2, AttemptsMax: 1}}}}}},
+	}
+	for i, commands := range entries {
+		data, err := (&logv1.Entry{TimeNs: int64(i+1) * 1_000_000_000, Commands: commands}).MarshalVT()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range []*Machine{copies, inPlace} {
+			results, err := m.ApplyData(uint64(i+1), 1, data)
+			if err != nil || results[0].Refusal != nil {
+				t.Fatalf("entry %d: %v, %v", i+1, results, err)
+			}
+		}
+	}
+	var a, b uint64
+	copies.View(func(s *state.State) { a = s.Hash() })
+	inPlace.View(func(s *state.State) { b = s.Hash() })
+	if a != b {
+		t.Errorf("the states have the hashes %x and %x", a, b)
+	}
+	inPlace.PlantPanics(func(Decision) { panic("planted") })
+	data, err := (&logv1.Entry{TimeNs: 9_000_000_000, Commands: entries[2]}).MarshalVT()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := inPlace.ApplyData(4, 1, data); err == nil {
+		t.Error("it goes on after a panic, with a state that was changed in part")
+	}
+}

@@ -34,6 +34,10 @@ func (x *execution) otherVerb(c *logv1.Command) *logv1.Result {
 		return x.updateNamespace(v.UpdateNamespace)
 	case *logv1.Command_ExtendTrajectory:
 		return x.extendTrajectory(v.ExtendTrajectory)
+	case *logv1.Command_PauseTrajectory:
+		return x.pauseTrajectory(v.PauseTrajectory)
+	case *logv1.Command_ReportFrozen:
+		return x.reportFrozen(v.ReportFrozen)
 	}
 	if r := x.rolloutVerb(c); r != nil {
 		return r
@@ -45,6 +49,9 @@ func (x *execution) otherVerb(c *logv1.Command) *logv1.Result {
 		return r
 	}
 	if r := x.rewardVerb(c); r != nil {
+		return r
+	}
+	if r := x.snapshotVerb(c); r != nil {
 		return r
 	}
 	return x.nextVerb(c)

@@ -282,6 +282,7 @@ func (x *execution) tearDownNode(n *state.Node, why string) (done bool) {
 	if n.Incarnation <= x.s.Meta().Origin.Incarnation {
 		why = x.whyFenced()
 	}
+	x.loseSnapshots(n)
 	for _, t := range x.openOn(n.ID, x.budget) {
 		x.budget--
 		x.beginClose(t, state.EndNodeLost)

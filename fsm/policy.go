@@ -105,6 +105,7 @@ func (x *execution) deletePolicy(c *logv1.DeletePolicy) *logv1.Result {
 	for _, class := range x.s.LengthClassesOf(p.Name) {
 		x.s.DeleteLengthClass(p.Name, class)
 	}
+	x.forgetAffinities(p.Name)
 	x.s.DeletePolicy(p.Name)
 	x.routes.suspensions.add(p.Name)
 	x.policiesChanged = true

@@ -3,6 +3,7 @@ package fsm
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -53,6 +54,86 @@ func TestAnUploadThatStandsStillExpires(t *testing.T) {
 	}
 	if got := r.do(part(3)).Refusal; got.GetReason() != "RESTORE_SUPERSEDED" || !strings.Contains(got.Message, "stood still") {
 		t.Errorf("the client that came back was told %v", got)
+	}
+}
+
+// TestAPartThatIsSentAgainKeepsAnUploadAlive: its number is not the highest. The time of the newest
+// part is also known after a snapshot.
+func TestAPartThatIsSentAgainKeepsAnUploadAlive(t *testing.T) {
+	r := newRestoring(t, "new")
+	part := func(n uint32) {
+		r.Helper()
+		if got := r.do(&logv1.Command{Verb: &logv1.Command_StageRestore{StageRestore: &logv1.StageRestore{Id: "u", Number: n, Data: []byte{1}}}}); got.Refusal != nil {
+			t.Fatal(got.Refusal)
+		}
+	}
+	part(0)
+	part(1)
+	r.ns += state.RestoreIdleNS / 2
+	part(0)
+	want := r.ns + state.RestoreIdleNS
+	restored, err := state.Restore(bytes.NewReader(r.backup()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, s := range map[string]*state.State{"now": r.m.Fork(), "after a snapshot": restored} {
+		if due, ok := s.RestoreDue(); !ok || due != want {
+			t.Errorf("%s the upload is given up at %d (%t), must be at %d", what, due, ok, want)
+		}
+	}
+	r.ns += state.RestoreIdleNS
+	r.do()
+	if _, ok := r.m.Fork().RestoreDue(); ok {
+		t.Error("an upload is given up that is not there")
+	}
+	r.ns += state.RestoreIdleNS
+	part(0)
+	if due, _ := r.m.Fork().RestoreDue(); due != r.ns+state.RestoreIdleNS {
+		t.Errorf("the next upload is given up at %d", due)
+	}
+}
+
+// TestAPanicOfAnExpiryIsThatOfTimers: it is no panic of the command before it, which is carried out.
+func TestAPanicOfAnExpiryIsThatOfTimers(t *testing.T) {
+	r := newRestoring(t, "new")
+	s := r.m.Fork()
+	s.PutRestorePart(&state.RestorePart{Number: 5, Upload: "u", Data: []byte{1}}) // no first part: no write leaves that
+	var b bytes.Buffer
+	if err := s.Save(&b); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.m.Restore(io.NopCloser(&b)); err != nil {
+		t.Fatal(err)
+	}
+	entry := entryLog(t, r.index+1, r.ns+2*state.RestoreIdleNS, parseCommand(t, "register node=n1 numa=2 inc=0")...)
+	results, _ := r.m.Apply(entry).([]*logv1.Result)
+	if len(results) != 1 || results[0].Refusal != nil {
+		t.Errorf("the command before the expiry: %v", results)
+	}
+}
+
+// TestRestoreOfGoldenBackups: what released builds have written is accepted by the checks of this one.
+// If it fails, a check has changed its meaning for a level that is out: see state.RestoreForeign.
+func TestRestoreOfGoldenBackups(t *testing.T) {
+	for level := state.Level(1); level <= state.LevelMax-state.Level(nextLevels); level++ {
+		n := 0
+		for _, story := range readGolden(t, level) {
+			for _, g := range story {
+				if len(g.Snapshot) == 0 {
+					continue
+				}
+				n++
+				s, err := state.RestoreForeign(bytes.NewReader(g.Snapshot))
+				if err != nil {
+					t.Errorf("level %d, %s: %v", level, story[0].Story, err)
+				} else if got := fmt.Sprintf("%016x", s.Hash()); got != g.Hash {
+					t.Errorf("level %d, %s: the hash is %s, it was %s", level, story[0].Story, got, g.Hash)
+				}
+			}
+		}
+		if n == 0 {
+			t.Errorf("level %d has no backup", level)
+		}
 	}
 }
 

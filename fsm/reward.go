@@ -173,9 +173,9 @@ func (x *execution) takeDemand(gateway string, d *logv1.RewardDemand) {
 			r.Gateways = slices.DeleteFunc(r.Gateways, func(g state.RewardGateway) bool { return g == oldest })
 		}
 	}
-	r.Calls += d.Calls
-	r.FailedCalls += d.FailedCalls
-	r.CallNS += uint64(d.CallNs)
+	r.Calls = state.Saturated(r.Calls, d.Calls)
+	r.FailedCalls = state.Saturated(r.FailedCalls, d.FailedCalls)
+	r.CallNS = state.Saturated(r.CallNS, uint64(d.CallNs))
 	x.lookAtReward(&r)
 }
 

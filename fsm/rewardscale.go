@@ -14,6 +14,8 @@ import (
 const (
 	// rewardLooksMax is how many reward functions one entry looks at. Others are still due.
 	rewardLooksMax = 64
+	// rewardStartsMax is after how many new replicas an entry looks at no further function.
+	rewardStartsMax = 256
 	// After a replica failed, the next is started after rewardRetryMin, after another failure in a
 	// row after twice that, and so on up to rewardRetryMax.
 	rewardRetryMin = 1_000_000_000
@@ -25,12 +27,10 @@ const (
 )
 
 // scaleRewards starts and ends replicas of the functions that are due, before actions are
-// scheduled. What the budget does not reach is still due.
+// scheduled. The bounds are its own: calls do not wait for an entry with little else to do. What they
+// do not reach is still due.
 func (x *execution) scaleRewards() {
-	for range rewardLooksMax {
-		if x.budget <= 0 {
-			return
-		}
+	for looks, starts := 0, 0; looks < rewardLooksMax && starts < rewardStartsMax; looks++ {
 		at, name, ok := x.s.RewardDue()
 		if !ok || at > x.now() {
 			return
@@ -43,13 +43,13 @@ func (x *execution) scaleRewards() {
 		}
 		x.enter(stage{command: -1, reward: name})
 		x.budget--
-		x.scaleReward(x.s.Reward(name))
+		starts += x.scaleReward(x.s.Reward(name))
 	}
 }
 
-// scaleReward decides about the replicas of one function. What ends here has the function looked
-// at again.
-func (x *execution) scaleReward(old *state.Reward) {
+// scaleReward decides about the replicas of one function, and returns how many it starts. What ends
+// here has the function looked at again.
+func (x *execution) scaleReward(old *state.Reward) (starts int) {
 	r := *old
 	r.Gateways = slices.DeleteFunc(slices.Clone(old.Gateways), func(g state.RewardGateway) bool { return g.At+rewardGatewayFor <= x.now() })
 	all := x.lateReplicas(&r)
@@ -91,6 +91,7 @@ func (x *execution) scaleReward(old *state.Reward) {
 	x.s.PutReward(&r)
 	x.routes.rewards.add(r.Name)
 	x.endReplicas(&r)
+	return int(r.Starts - old.Starts)
 }
 
 // lateReplicas returns the replicas of a function, after those that were not ready in time have
@@ -188,9 +189,7 @@ func (x *execution) replicaEnded(a *state.Action) {
 	x.s.DeleteReplica(a.ID)
 	r := *x.s.Reward(p.Reward)
 	if a.Attempt > 0 {
-		ran := uint64(a.EndedAt - a.StartedAt)
-		r.CoreNS += ran * uint64(r.Cores)
-		r.GPUNS += ran * uint64(r.GPUs)
+		r.Hold(a, a.EndedAt)
 	}
 	if p.State != state.ReplicaDraining {
 		x.countFailure(&r, fmt.Sprintf("action %d ended with %s", a.ID, howEnded(a.Result)))

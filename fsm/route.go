@@ -103,7 +103,7 @@ func (x *execution) placeFor(policy string) (done bool) {
 // is one.
 func (x *execution) choose(v worker.View, g *state.Generation) bool {
 	x.routes.looks -= len(v)
-	at, choice := v.Choose(g)
+	at, choice := v.Choose(g, x.s.AffinityOf(g.Policy, g.TaskClass))
 	if at < 0 {
 		return false
 	}

@@ -128,6 +128,7 @@ func (x *execution) deliver(p *state.Policy, b *state.Batch) {
 		for _, id := range last.Samples {
 			x.s.DeleteSample(id)
 		}
+		p = p.Measured(last.TakenAt, x.now())
 	}
 	for i, k := range b.Groups {
 		e := x.editGroup(x.s.Rollout(k.Rollout()), k)

@@ -20,6 +20,7 @@ func (x *execution) schedule() {
 		x.dirty.add(q)
 		cursor = q.Key() + 1
 	}
+	x.thaw()
 	for x.budget > 0 {
 		q, ok := x.dirty.pop()
 		if !ok {
@@ -29,6 +30,7 @@ func (x *execution) schedule() {
 			break
 		}
 		x.attend(q)
+		x.thaw()
 	}
 	x.divide()
 	x.leaveRoom()

@@ -210,6 +210,7 @@ func (x *execution) satisfiable(p *state.Pool, a *state.Action, container bool) 
 
 // enqueue stores a new action and has its queue looked at.
 func (x *execution) enqueue(a *state.Action) {
+	a.Aside = x.held(a.Trajectory)
 	x.putAction(a)
 	if a.Trajectory != 0 {
 		t := *x.s.Trajectory(a.Trajectory)
@@ -221,7 +222,7 @@ func (x *execution) enqueue(a *state.Action) {
 		}
 		x.s.PutTrajectory(&t)
 	}
-	if q := a.Queue(); q != (state.Queue{}) {
+	if q := a.Queue(); q != (state.Queue{}) && !a.Aside {
 		x.dirty.add(q)
 	}
 }

@@ -5,11 +5,11 @@ import "rota/fsm/state"
 // fireTimers does what is due by log time, as far as the budget goes. What is
 // left is still due, so that the next tick goes on with it.
 func (x *execution) fireTimers() {
-	x.expireRestore()
 	if x.faults.timers != "" {
 		return
 	}
 	x.enter(stage{command: -1, timers: true})
+	x.expireRestore()
 	for x.budget > 0 && x.fireOne() {
 		x.budget--
 	}

@@ -36,7 +36,7 @@ func parseLedgerCommand(t *testing.T, verb string, a args) *logv1.Command {
 	case "job":
 		return &logv1.Command{Verb: &logv1.Command_SubmitJob{SubmitJob: &logv1.SubmitJob{
 			Request: a.request(), Namespace: a.text("ns"), Name: a.text("name"), Nodes: int64(a.num("nodes", 1)),
-			Cycle: a.cycle(), SetUpNs: a.dur("setup"), Backfill: a.text("backfill") != "", Hooks: a.hooks(),
+			Cycle: a.cycle(), SetUpNs: a.dur("setup"), Backfill: a.text("backfill") != "", Hooks: a.hooks(), Labels: a.labels(),
 		}}}
 	case "move":
 		return &logv1.Command{Verb: &logv1.Command_MoveJob{MoveJob: &logv1.MoveJob{

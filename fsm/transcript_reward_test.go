@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -132,6 +133,35 @@ func TestReportsOfRewardsAreWeighed(t *testing.T) {
 	c := &logv1.ReportRewards{Demands: make([]*logv1.RewardDemand, rewardReportsMax), Replicas: make([]*logv1.RewardReplicaReport, rewardReportsMax)}
 	if got := Weight(&logv1.Command{Verb: &logv1.Command_ReportRewards{ReportRewards: c}}); got < EntryWeight {
 		t.Errorf("the largest report weighs %d", got)
+	}
+}
+
+// TestSumsOfRewardsNeverFall: a gateway that reports the highest numbers does not have counters begin
+// anew, and a replica counts with the cores that it was started with.
+func TestSumsOfRewardsNeverFall(t *testing.T) {
+	s := newStory(t)
+	s.apply(t, parseCommand(t, "register node=n1 numa=4")...)
+	s.apply(t, parseCommand(t, "reward name=f1 concurrency=2 idle=9s start=20s")...)
+	for range 2 {
+		demand := &logv1.RewardDemand{Name: "f1", Calls: math.MaxUint64, FailedCalls: math.MaxUint64, CallNs: math.MaxInt64}
+		s.apply(t, &logv1.Command{Verb: &logv1.Command_ReportRewards{ReportRewards: &logv1.ReportRewards{
+			Gateway: "g", Demands: []*logv1.RewardDemand{demand, demand, demand},
+		}}})
+	}
+	r := *s.state.Reward("f1")
+	if r.Calls != math.MaxUint64 || r.FailedCalls != math.MaxUint64 || r.CallNS != math.MaxUint64 {
+		t.Errorf("calls %d, failed %d, %d ns", r.Calls, r.FailedCalls, r.CallNS)
+	}
+	r.Cores, r.CoreNS = 7, 5 // 7: of its next replicas
+	a := &state.Action{CoresMin: 2, StartedAt: 1000, Needs: &state.Needs{GPUs: &state.GPUDemand{Degrees: []uint32{4}}}}
+	if r.Hold(a, 1010); r.CoreNS != 25 || r.GPUNS != 40 {
+		t.Errorf("%d core ns, %d GPU ns", r.CoreNS, r.GPUNS)
+	}
+	for range 5 {
+		r.Hold(a, math.MaxInt64)
+	}
+	if r.CoreNS != math.MaxUint64 || r.GPUNS != math.MaxUint64 {
+		t.Errorf("%d core ns, %d GPU ns", r.CoreNS, r.GPUNS)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
+	"rota/jepsen/late"
 	"rota/jepsen/model"
 	"rota/sched"
 	"rota/sched/schedtest"
@@ -37,6 +38,7 @@ type story struct {
 	state *state.State
 	twin  *state.State // replica that restarts from snapshots
 	model *model.Model // nil: not asked
+	late  *late.Watch
 	index uint64
 	now   int64
 	fail  func(stage)
@@ -45,7 +47,7 @@ type story struct {
 }
 
 func newStory(t *testing.T) *story {
-	s := &story{state: state.New(), twin: state.New(), model: model.New()}
+	s := &story{state: state.New(), twin: state.New(), model: model.New(), late: late.New()}
 	s.apply(t, &logv1.Command{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{
 		ClusterId: "test", Level: uint32(state.LevelMax) - nextLevels,
 		Settings: &logv1.Settings{
@@ -164,6 +166,9 @@ func (s *story) apply(t *testing.T, commands ...*logv1.Command) []*logv1.Result 
 		}
 	}
 	s.state, s.fail = next, nil
+	if err := s.late.Step(s.state); err != nil {
+		t.Fatalf("after entry %d: %v", s.index, err)
+	}
 	if err := s.state.Check(); err != nil {
 		t.Fatalf("after entry %d: %v", s.index, err)
 	}
@@ -668,7 +673,7 @@ func parseTrajectoryCommand(word string, a args) *logv1.Command {
 			Namespace: a.text("ns"), SpreadGroup: a.text("group"), SpreadLabel: a.text("label"),
 			Objective: uint32(a.num("objective", 0)), Spec: []byte(a.text("spec")), Rollout: a.membership(), Generation: a.generation(),
 			TimeoutNs: a.dur("timeout"),
-			Labels:    a.labels(), Container: a.text("container") != "",
+			Labels:    a.labels(), Container: a.text("container") != "", SnapshotId: a.num("snapshot", 0),
 		}}}
 	case "close":
 		return &logv1.Command{Verb: &logv1.Command_CloseTrajectory{CloseTrajectory: &logv1.CloseTrajectory{Id: a.num("id", 0)}}}
@@ -677,5 +682,5 @@ func parseTrajectoryCommand(word string, a args) *logv1.Command {
 			Id: a.num("id", 0), TimeoutNs: a.dur("timeout"), OnlyLater: a.text("later") != "",
 		}}}
 	}
-	return nil
+	return parsePauseCommand(word, a)
 }

@@ -17,6 +17,7 @@ import (
 //	worker name=w policy=p node=n slots=2 profile=1:10ms,4:20ms prefill=1s hardware=h version=1
 //	update-worker name=w draining=yes version=2 up=yes
 //	remove-worker name=w
+//	affinity policy=p class=c hardware=a,b cost=50 spill=100 remove=yes
 //	generated traj=1 worker=w turns=1 out=100 context=200 took=2s tool=1s finish=stop now=yes failed=v message=m req=r1
 //	suspend-trajectory id=1 resume=yes
 //	move-generation traj=1 from=w to=v
@@ -27,7 +28,7 @@ func parseWorkerCommand(verb string, a args) *logv1.Command {
 	case "worker":
 		return &logv1.Command{Verb: &logv1.Command_RegisterWorker{RegisterWorker: &logv1.RegisterWorker{
 			Name: a.text("name"), Policy: a.text("policy"), Url: "http://" + a.text("name"), Slots: uint32(a.num("slots", 0)), Profile: a.points(),
-			Prefill_1KNs: a.dur("prefill"), Hardware: a.text("hardware"), Version: a.num("version", 0), Node: a.text("node"),
+			Prefill_1KNs: a.dur("prefill"), Cost: a.num("cost", 0), Hardware: a.text("hardware"), Version: a.num("version", 0), Node: a.text("node"),
 			Pool: a.text("pool"), StartNs: a.dur("start"),
 		}}}
 	case "update-worker":
@@ -43,6 +44,10 @@ func parseWorkerCommand(verb string, a args) *logv1.Command {
 		return &logv1.Command{Verb: &logv1.Command_UpdateWorker{UpdateWorker: c}}
 	case "remove-worker":
 		return &logv1.Command{Verb: &logv1.Command_RemoveWorker{RemoveWorker: &logv1.RemoveWorker{Name: a.text("name")}}}
+	case "affinity":
+		return &logv1.Command{Verb: &logv1.Command_SetAffinity{SetAffinity: &logv1.SetAffinity{
+			Policy: a.text("policy"), TaskClass: a.text("class"), Hardware: a.kinds(), CostPercent: uint32(a.num("cost", 0)), SpillPercent: uint32(a.num("spill", 0)), Remove: a.text("remove") != "",
+		}}}
 	case "generated":
 		return &logv1.Command{Verb: &logv1.Command_ReportGenerations{ReportGenerations: a.generated()}}
 	case "suspend-trajectory":
@@ -93,8 +98,13 @@ func (a args) generation() *logv1.GenerationSpec {
 	}
 	return &logv1.GenerationSpec{
 		Policy: a.text("policy"), TaskClass: a.text("class"), PromptTokens: uint32(a.num("prompt", 0)),
-		Hardware: strings.FieldsFunc(a.text("hardware"), func(r rune) bool { return r == ',' }),
+		Hardware: a.kinds(),
 	}
+}
+
+// kinds reads kinds of hardware.
+func (a args) kinds() []string {
+	return strings.FieldsFunc(a.text("hardware"), func(r rune) bool { return r == ',' })
 }
 
 var workerStates = []string{"", "up", "stale", "down", "draining"}
@@ -133,7 +143,7 @@ func (s *story) routes(were *state.State) string {
 		}
 		return true
 	})
-	return out.String() + s.showPools(were)
+	return out.String() + s.showPools(were) + s.showSnapshots(were)
 }
 
 func (s *story) explainGeneration(t *testing.T, d *datadriven.TestData) string {
@@ -152,10 +162,10 @@ func workerLine(n func(string, int) int, s *story) string {
 		at = g.Worker
 	}
 	policy := []string{"p", "p", "q"}[n("policy", 2)]
-	switch n("change", 9) {
+	switch n("change", 10) {
 	case 0, 1:
-		return fmt.Sprintf("worker name=%s node=n%d policy=%s slots=%d profile=%s prefill=%dms hardware=%s version=%d", name, 1+n("node", 2), policy, n("slots", 3),
-			[]string{"1:10ms", "1:10ms,4:30ms", "2:20ms,8:5ms"}[n("profile", 2)], n("prefill", 3), []string{"", "a", "b"}[n("hardware", 2)], n("version", 3))
+		return fmt.Sprintf("worker name=%s node=n%d policy=%s slots=%d profile=%s prefill=%dms hardware=%s cost=%d version=%d", name, 1+n("node", 2), policy, n("slots", 3),
+			[]string{"1:10ms", "1:10ms,4:30ms", "2:20ms,8:5ms"}[n("profile", 2)], n("prefill", 3), []string{"", "a", "b"}[n("hardware", 2)], n("price", 3), n("version", 3))
 	case 2:
 		return fmt.Sprintf("update-worker name=%s draining=%s version=%s up=%s", name, []string{"", "yes", "no"}[n("draining", 2)], []string{"", "1", "2", "3"}[n("version", 3)], []string{"", "yes"}[n("up", 1)])
 	case 3:
@@ -164,6 +174,8 @@ func workerLine(n func(string, int) int, s *story) string {
 		return fmt.Sprintf("suspend-trajectory id=%d resume=%s", id, []string{"", "yes"}[n("resume", 1)])
 	case 5:
 		return fmt.Sprintf("move-generation traj=%d from=%s to=w%d", id, at, 1+n("to", 2))
+	case 9:
+		return fmt.Sprintf("affinity policy=%s class=%s hardware=%s cost=%d spill=%d remove=%s", policy, []string{"", "c"}[n("class", 1)], []string{"", "a", "b,a"}[n("hardware", 2)], 60*n("cost", 2), 50*n("spill", 2), []string{"", "", "yes"}[n("remove", 2)])
 	case 6, 7, 8:
 		return fmt.Sprintf("generated traj=%d worker=%s turns=%d out=%d context=%d took=%ds tool=%dms finish=%s now=%s failed=%s req=%s", id, at, n("turns", 2), 100*n("out", 20), 100*n("context", 9),
 			n("took", 9), n("tool", 900), []string{"stop", "tool_calls"}[n("finish", 1)], []string{"", "yes"}[n("now", 1)], []string{"", "", "", name}[n("failed", 3)], []string{"", "", "g1", "g2"}[n("req", 3)])

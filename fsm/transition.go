@@ -75,6 +75,9 @@ func (x *execution) release(t *state.Attempt) {
 	n.FreeMemory += t.Reserved
 	n.FreeBandwidth += t.Bandwidth
 	n.Running--
+	if t.Ice == state.IceThawing {
+		n.Thawing--
+	}
 	x.releaseGPUs(&n, t)
 	x.s.PutNode(&n)
 	x.countAttempt(t)
@@ -84,6 +87,7 @@ func (x *execution) release(t *state.Attempt) {
 	x.nodeFreed(&n)
 	x.divides(&n, t.Cores)
 	x.membersFreed(&n, t.Chunk)
+	x.coresFreed(&n)
 	if t.Reserved > 0 {
 		x.memoryFreed(n.Pool)
 	}
@@ -104,6 +108,10 @@ func (x *execution) stop(a *state.Action, reason state.EndReason) {
 	b.CancelReason = reason
 	x.s.PutAction(&b)
 	t := *x.s.Attempt(a.Node, a.ID)
+	if t.Ice == state.IceThawing { // it needs no cores to end
+		x.backToNode(&t)
+		t.Ice = state.IceFrozen
+	}
 	t.Stop = true
 	x.s.PutAttempt(&t)
 	x.dirtyNodes.add(a.Node)
@@ -175,6 +183,7 @@ func (x *execution) lost(a *state.Action, r *state.Result) {
 		b := *a
 		x.giveBack(&b)
 		b.State, b.Bypassed, b.BlockedAt = state.ActionQueued, 0, 0
+		b.Aside = x.held(b.Trajectory)
 		if b.QueueDeadline != 0 { // the time that it ran was not spent in the queue
 			b.QueueDeadline += x.now() - b.StartedAt
 		}

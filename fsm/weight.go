@@ -21,6 +21,10 @@ const engineWeight = EntryWeight / 4
 // is stored anew, with what was declared.
 const rewardWeight = 16
 
+// snapshotWeight is what it weighs to ask for a snapshot: the actions of its trajectory are looked at,
+// or all snapshots.
+const snapshotWeight = EntryWeight / 4
+
 // Weight is what a command costs to apply. The unit is an action submitted, which takes
 // about a microsecond. What a command leaves to the scheduler is not among it: the budget
 // of an entry bounds that.
@@ -40,6 +44,10 @@ func Weight(c *logv1.Command) int {
 		return min(EntryWeight, 4+rewardWeight*(len(v.ReportRewards.Demands)+len(v.ReportRewards.Replicas)))
 	case *logv1.Command_RemoveReward:
 		return state.RewardReplicasMax // it cancels as many actions
+	case *logv1.Command_ChangeSnapshot:
+		return snapshotWeight
+	case *logv1.Command_ReportSnapshots:
+		return 4 + len(v.ReportSnapshots.Reports)
 	case *logv1.Command_MoveJob:
 		return placeCost // the ledger of two groups is built; a plan has 8 at most
 	case *logv1.Command_CommitRestore, *logv1.Command_Refound:

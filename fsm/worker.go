@@ -39,6 +39,8 @@ func (x *execution) workerVerb(c *logv1.Command) *logv1.Result {
 		return x.moveGenerations(v.MoveGenerations)
 	case *logv1.Command_ChangeWorkerPool:
 		return x.changeWorkerPool(v.ChangeWorkerPool)
+	case *logv1.Command_SetAffinity:
+		return x.setAffinity(v.SetAffinity)
 	}
 	return nil
 }

@@ -251,6 +251,11 @@ func (x *execution) measureStart(w *state.Worker) {
 	}
 }
 
+// AdviseRatio says how many of all GPUs of a policy should train, of which so many do now.
+func AdviseRatio(s *state.State, p *state.Policy, train uint32) (plan.RatioAdvice, error) {
+	return plan.RatioOf(s, p, train)
+}
+
 // AdviseWorkerPool says how the GPUs of a pool of workers should be divided now, and with which command
 // they are, whether or not that is worth its cost.
 func AdviseWorkerPool(s *state.State, p *state.WorkerPool) (plan.PoolAdvice, *logv1.Command, error) {

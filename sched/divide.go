@@ -81,7 +81,7 @@ func (d *division) collect() (examined int) {
 	d.shares = make([]share, 0, min(d.node.Running, scale.CandidatesMax))
 	d.view.Attempts(d.node.ID, func(t *state.Attempt) bool {
 		examined++
-		if t.Least > 0 && !t.Stop {
+		if t.Least > 0 && !t.Stop && t.Ice == state.IceNone {
 			has := t.Cores.Len()
 			d.shares = append(d.shares, share{attempt: t, action: d.view.Action(t.Action), has: has})
 			d.cores += has

@@ -169,6 +169,8 @@ func (s *Starts) hopeless(a *state.Action) string {
 		return fmt.Sprintf("its trajectory %d waits for a node, which it gets when others are closed", a.Trajectory)
 	case ending(s.view, a):
 		return fmt.Sprintf("its trajectory %d is being closed", a.Trajectory)
+	case paused(s.view, a):
+		return fmt.Sprintf("its trajectory %d is paused", a.Trajectory)
 	case a.Gang != 0:
 		return "it starts when all of its gang can"
 	case a.Aside:

@@ -32,6 +32,9 @@ func Explain(v *state.State, a *state.Action, now int64) string {
 	if pool.Halted != "" {
 		return fmt.Sprintf("waits for an operator: pool %q is halted (%s)", pool.Name, pool.Halted)
 	}
+	if paused(v, a) && !ending(v, a) {
+		return fmt.Sprintf("waits until its trajectory %d is resumed, which is paused; run: rota trajectory resume %d", a.Trajectory, a.Trajectory)
+	}
 	if a.Gang != 0 {
 		return explainGang(v, a, pool)
 	}

@@ -61,6 +61,9 @@ func (p *quotaPass) Next() (Decision, bool) {
 // as things are: units of a quota, or else a node of its pool. What was looked at is
 // in steps.
 func servable(v *state.State, a *state.Action) (ok bool, steps int) {
+	if paused(v, a) {
+		return false, 1
+	}
 	if use, waits := a.Missing(); waits {
 		return use.Units <= v.Quota(use.Quota).Limit && v.Pool(a.Pool).Halted == "", 1
 	}

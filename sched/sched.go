@@ -147,7 +147,7 @@ func (p *Pass) Next() (Decision, bool) {
 		}
 	}
 	for {
-		a, q := p.nextAction()
+		a, queue := p.nextAction()
 		if a == nil {
 			return Decision{}, false
 		}
@@ -159,7 +159,7 @@ func (p *Pass) Next() (Decision, bool) {
 			if d, ok := p.aside(a); ok {
 				return d, true
 			}
-			p.unfit(a, q)
+			p.unfit(a, queue)
 			p.block(a)
 			continue
 		}
@@ -192,22 +192,22 @@ func CouldLive(v *state.State, t *state.Trajectory) (ok bool, steps int) {
 	return place.Livable(v, t)
 }
 
-// nextAction returns the oldest waiting action that was not examined yet, with
-// its queue; nil when none is left or nothing could start anyway.
-func (p *Pass) nextAction() (*state.Action, *line) {
+// nextAction returns the oldest waiting action that was not examined yet, with the
+// number of its queue; nil when none is left or nothing could start anyway.
+func (p *Pass) nextAction() (*state.Action, int) {
 	if p.over || !p.anyCore() {
-		return nil, nil
+		return nil, 0
 	}
 	for len(p.ahead) > 0 || p.readAhead() {
 		e := p.ahead[0]
 		p.ahead = p.ahead[1:]
-		if q := &p.queues[e.line]; p.fair != nil || q.unfit < LookAhead {
+		if p.fair != nil || p.queues[e.line].unfit < LookAhead {
 			p.examined++
 			p.at = e.read
-			return p.view.Action(e.id), q
+			return p.view.Action(e.id), e.line
 		}
 	}
-	return nil, nil
+	return nil, 0
 }
 
 // readAhead takes the action out of the queues that is served next; false if there is none

@@ -28,14 +28,14 @@ func (p *Pass) readFair() bool {
 	return ok
 }
 
-// unfit notes that an action does not start. After too many of its queue, or of its namespace, no
-// more are read.
-func (p *Pass) unfit(a *state.Action, q *line) {
+// unfit notes that an action of a queue does not start. After too many of it, or of a namespace in
+// it, no more are read.
+func (p *Pass) unfit(a *state.Action, queue int) {
 	if p.fair != nil {
-		p.fair.Unfit(a.Namespace, LookAhead)
+		p.fair.Unfit(a.Namespace, queue, LookAhead)
 		return
 	}
-	q.unfit++
+	p.queues[queue].unfit++
 }
 
 // limited reports whether an action waits for others of its namespace to end. Those behind it of

@@ -61,7 +61,7 @@ func (p *Plan) resize(now int64) {
 	}
 	p.table.askew = false
 	p.table.each(func(a *attempt) {
-		if !a.phase.live() || a.kill != 0 || len(a.wants) == 0 || !a.unsure && slices.Equal(a.holds, a.wants) {
+		if !a.phase.live() || a.kill != 0 || a.ice.pause != 0 || len(a.wants) == 0 || !a.unsure && slices.Equal(a.holds, a.wants) {
 			return
 		}
 		p.table.askew = true

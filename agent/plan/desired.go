@@ -13,6 +13,8 @@ type Assignment struct {
 	// CPUs that it has to itself. They may change while it runs. None: it shares those of
 	// the node.
 	CPUs CPUs
+	// Freeze is the pause that it is to be frozen for; 0: it runs.
+	Freeze uint32
 	// Engine that has to be ready before it starts; the zero value: none.
 	Engine Engine
 	// Work is what to start, for whoever does it. Refused says in words why it cannot be
@@ -95,7 +97,8 @@ func (p *Plan) want(as Assignment) {
 			a.exit = lostExit(a)
 		}
 	}
-	t.askew = t.askew || !slices.Equal(a.wants, as.CPUs)
+	t.askew = t.askew || !slices.Equal(a.wants, as.CPUs) || a.ice.pause != as.Freeze
+	a.ice.pause = as.Freeze
 	a.named, a.wants, a.engine = t.round, as.CPUs, as.Engine
 	if !p.link.resizes && a.phase.live() && len(a.holds) == 0 { // the supervisor does not tell
 		t.hold(a, as.CPUs)

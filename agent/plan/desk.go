@@ -18,6 +18,8 @@ const (
 type desk struct {
 	writing   *Journal // nil: none
 	reporting bool
+	// freezing: a report of what is frozen is under way.
+	freezing bool
 	// reported and forget are for the journal.
 	reported, forget []Key
 }

@@ -29,6 +29,13 @@
 // The servers leave an attempt the first CPU that it was started on. Otherwise two attempts
 // that want each other's only CPU would wait for ever.
 //
+// # Pauses
+//
+// An attempt of a paused trajectory is frozen, and holds no CPU then. That is reported, so that the
+// servers give its CPUs to others. It goes on when the servers say so and it has its CPUs again:
+// first the change of CPUs, then the thaw. Each pause has a number, so that a report of one is not
+// taken for the next. The supervisor says what is frozen when an agent connects.
+//
 // # Engines
 //
 // An attempt may need the engine of a model. It is entered into the journal, and started,

@@ -24,6 +24,8 @@ type Running struct {
 	Key Key
 	// CPUs that it has to itself.
 	CPUs CPUs
+	// Frozen: its processes are stopped, or may be.
+	Frozen bool
 }
 
 // Reason says how an attempt ended. The values are those of rota.v1.EndReason.

@@ -38,7 +38,10 @@ func (p *Plan) Connected(runs []Running, ends []Exit, resizes bool, now int64) {
 	p.link.resizes, p.table.askew = resizes, true
 	p.link.connected, p.link.armed, p.link.told, p.link.arming, p.link.listing = true, 0, 0, false, false
 	p.link.auditAt = now + auditEvery
-	p.table.each(func(a *attempt) { a.doubted, a.resizing, a.unsure = a.phase == running, nil, false })
+	p.table.each(func(a *attempt) {
+		a.doubted, a.resizing, a.unsure = a.phase == running, nil, false
+		a.ice.changing = false
+	})
 	for _, r := range runs {
 		p.adopt(r)
 	}
@@ -63,7 +66,10 @@ func (p *Plan) adopt(r Running) {
 		a.phase, a.kill = running, ReasonNodeLost
 	}
 	p.table.keep(a, nil)
-	p.table.hold(a, r.CPUs)
+	a.ice.frozen, a.ice.unsure = r.Frozen, false
+	if !r.Frozen {
+		p.table.hold(a, r.CPUs)
+	}
 }
 
 // settle ends what was thought to run before a list of the supervisor that does not

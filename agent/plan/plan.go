@@ -51,6 +51,7 @@ func (p *Plan) Next(now int64) (steps []Step, again int64) {
 	p.renew(now)
 	p.serveLink(now)
 	p.write(now)
+	p.freeze(now)
 	p.resize(now)
 	p.start(now)
 	p.kill(now)

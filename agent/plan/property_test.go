@@ -144,7 +144,7 @@ func (m *machine) engineMoves(t *rapid.T) {
 // running is what the supervisor says of what it runs.
 func (m *machine) running() (out []Running) {
 	for _, k := range m.runs {
-		out = append(out, Running{k, m.widths[k]})
+		out = append(out, Running{Key: k, CPUs: m.widths[k]})
 	}
 	return out
 }
@@ -365,6 +365,10 @@ func (m *machine) fail(t *rapid.T) {
 			m.order(&d)
 		}
 		m.plan.Resized(s.Connection, s.Key, false, m.now)
+	case Freeze:
+		m.plan.Froze(s.Connection, s.Key, s.Frozen, false, m.now)
+	case ReportFrozen:
+		m.plan.FrozenReported(s.Attempts, false)
 	case Arm, List: // an error of these ends the connection
 		m.disconnect(t)
 	}
@@ -494,6 +498,10 @@ func (m *machine) answer(d todo) {
 		m.plan.Started(s.Key, d.answer, "", m.now)
 	case Resize:
 		m.plan.Resized(s.Connection, s.Key, true, m.now)
+	case Freeze:
+		m.plan.Froze(s.Connection, s.Key, s.Frozen, true, m.now)
+	case ReportFrozen:
+		m.plan.FrozenReported(s.Attempts, true)
 	case Arm:
 		m.plan.Armed(s.Connection, s.Deadline)
 	case List:

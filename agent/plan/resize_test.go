@@ -106,7 +106,7 @@ func TestChangesAfterANewConnection(t *testing.T) {
 	expect(t, n, "resize 1 [0]")
 	old := n.link.connection
 	n.Disconnected()
-	n.Connected([]Running{{k(1), CPUs{0, 1, 2}}, {k(2), CPUs{3}}}, nil, true, n.now)
+	n.Connected([]Running{{Key: k(1), CPUs: CPUs{0, 1, 2}}, {Key: k(2), CPUs: CPUs{3}}}, nil, true, n.now)
 	expect(t, n, "resize 1 [0]")
 	n.Resized(old, k(1), true, n.now)
 	expect(t, n)

@@ -58,6 +58,7 @@ type attempt struct {
 	resizing CPUs
 	unsure   bool
 	resizeAt int64
+	ice      ice
 }
 
 // table holds every attempt of this node.

@@ -125,6 +125,8 @@ func (b *affinityBox) resize([]int) error {
 	return errors.New("CPU affinity of what runs is not changed")
 }
 
+func (b *affinityBox) freeze(bool) error { return errNoFreezer }
+
 func (b *affinityBox) kill() { b.signal(syscall.SIGKILL) }
 
 func (b *affinityBox) signal(sig syscall.Signal) {

@@ -26,6 +26,9 @@ type attempt struct {
 	box  box
 	// reach is how clients reach it while it runs; nil before and after. Guarded likewise.
 	reach *reach
+	// frozen: its processes are stopped. Guarded likewise.
+	frozen bool
+	clock  runClock
 }
 
 // killOrder says why an attempt is ended from outside.
@@ -236,12 +239,7 @@ func (r *runner) kill() {
 // attempt. order is nil if the main process ended by itself. Then what it left
 // behind is killed: its CPUs go to somebody else.
 func (r *runner) wait(c child) (order *killOrder, e childExit) {
-	var timeout <-chan time.Time
-	if d := r.a.spec.Timeout; d > 0 {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		timeout = t.C
-	}
+	timeout := r.a.clock.begin(r.a.spec.Timeout)
 	exited := false
 	select {
 	case e = <-c.exited:
@@ -280,7 +278,7 @@ func (r *runner) conclude(c child, order *killOrder, e childExit) {
 	if x.MemoryPeak == 0 {
 		x.MemoryPeak = uint64(e.rusage.Maxrss) << 10 // of its largest process
 	}
-	x.Exec = e.at.Sub(c.at)
+	x.Exec = max(0, e.at.Sub(c.at)-r.a.clock.frozenFor(e.at))
 	x.Stdout, x.Stderr = r.sup.output.end(r.a.spec.Key)
 	if r.throttleDir != "" {
 		x.Throttled, x.RetryAfter = r.sup.throttles.read(r.a.spec.Key)

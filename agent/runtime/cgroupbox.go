@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -21,6 +22,7 @@ type cgroupBox struct {
 	err      error // it could not be made
 	pinned   []int // CPUs, where no cpuset holds them
 	memory   uint64
+	frozen   atomic.Bool // on order of the agent
 }
 
 func (b *cgroupBox) dir(h *hierarchy) string { return filepath.Join(h.base, b.name) }
@@ -158,7 +160,12 @@ func (b *cgroupBox) started(int) {}
 func (b *cgroupBox) kill() { killCgroup(b.processDir()) }
 
 func (b *cgroupBox) signal(sig syscall.Signal) {
-	signalFrozen(b.processDir(), func() []int { return readPIDs(filepath.Join(b.processDir(), "cgroup.procs")) }, sig)
+	find := func() []int { return readPIDs(filepath.Join(b.processDir(), "cgroup.procs")) }
+	if b.frozen.Load() { // and stays so
+		signalAll(find, sig)
+		return
+	}
+	signalFrozen(b.processDir(), find, sig)
 }
 
 // processDir is the cgroup by which processes are found.

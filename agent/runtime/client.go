@@ -147,6 +147,12 @@ func (c *Client) Resize(ctx context.Context, key plan.Key, cpus []int) error {
 	return c.call(ctx, methodResize, req, new(supervisorv1.ResizeResponse))
 }
 
+// Freeze implements Runtime.
+func (c *Client) Freeze(ctx context.Context, key plan.Key, frozen bool) error {
+	req := &supervisorv1.FreezeRequest{Session: c.session, Key: wireKey(key), Frozen: frozen}
+	return c.call(ctx, methodFreeze, req, new(supervisorv1.FreezeResponse))
+}
+
 // Kill implements Runtime.
 func (c *Client) Kill(ctx context.Context, key plan.Key, reason plan.Reason) error {
 	req := &supervisorv1.KillRequest{Session: c.session, Key: wireKey(key), Reason: uint32(reason)}
@@ -192,9 +198,10 @@ func (c *Client) KeepTrajectories(ctx context.Context, open []uint64) error {
 }
 
 // MakeTrajectory implements Runtime.
-func (c *Client) MakeTrajectory(ctx context.Context, trajectory uint64) error {
-	req := &supervisorv1.MakeTrajectoryRequest{Session: c.session, Trajectory: trajectory}
-	return c.call(ctx, methodMake, req, new(supervisorv1.MakeTrajectoryResponse))
+func (c *Client) MakeTrajectory(ctx context.Context, trajectory uint64) (running int, err error) {
+	req, resp := &supervisorv1.MakeTrajectoryRequest{Session: c.session, Trajectory: trajectory}, new(supervisorv1.MakeTrajectoryResponse)
+	err = c.call(ctx, methodMake, req, resp)
+	return int(resp.GetRunning()), err
 }
 
 // WriteInput implements Runtime.

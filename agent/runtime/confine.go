@@ -52,6 +52,9 @@ type box interface {
 	// returned. On an error they run on those before. Only where the confinement resizes and
 	// has the CPUs.
 	resize(cpus []int) error
+	// freeze has all processes inside stop where they are, or go on. They have stopped when it
+	// returns. On an error they go on.
+	freeze(frozen bool) error
 	// kill sends SIGKILL to everything inside once.
 	kill()
 	// signal sends a signal to everything inside once.

@@ -36,6 +36,8 @@ type Chunk struct {
 	Stream Stream
 	Offset int64
 	Data   []byte // valid until the next call
+	// At is when it had been written, at the latest. Zero without WithTimes and Since.
+	At time.Time
 }
 
 // ErrNoOutput: the attempt is not known here, or its output was dropped.
@@ -59,6 +61,8 @@ type Output struct {
 	offset [2]int64
 	next   int // the file to look into first, so that none waits for the other
 	buf    []byte
+	times  string     // path of the marks
+	index  *timeIndex // nil: nobody asks for times
 }
 
 // OutputPath is where a stream of an attempt is, in a supervisor's directory.
@@ -69,7 +73,8 @@ func OutputPath(dir string, key plan.Key, s Stream) string {
 // OpenOutput opens the output of an attempt for reading from these offsets.
 // Errors: ErrNoOutput.
 func OpenOutput(dir string, key plan.Key, stdoutOffset, stderrOffset int64) (*Output, error) {
-	o := &Output{offset: [2]int64{stdoutOffset, stderrOffset}, buf: make([]byte, chunkBytes)}
+	o := &Output{offset: [2]int64{stdoutOffset, stderrOffset}, buf: make([]byte, chunkBytes),
+		times: timesPath(dir, key)}
 	for i, s := range []Stream{Stdout, Stderr} {
 		o.path[i] = OutputPath(dir, key, s)
 		f, err := os.Open(o.path[i])
@@ -110,7 +115,13 @@ func (o *Output) Next(ctx context.Context, follow bool) (Chunk, error) {
 				return Chunk{}, err
 			}
 			if n > 0 {
-				c := Chunk{Stream: Stdout + Stream(i), Offset: o.offset[i], Data: o.buf[:n]}
+				c := Chunk{Stream: Stdout + Stream(i), Offset: o.offset[i]}
+				if o.index != nil {
+					if n, c.At, err = o.timed(i, o.offset[i], n); err != nil {
+						return Chunk{}, err
+					}
+				}
+				c.Data = o.buf[:n]
 				o.offset[i] += int64(n)
 				return c, nil
 			}

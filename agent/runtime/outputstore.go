@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,7 +52,10 @@ type outputStore struct {
 }
 
 // outputFiles are the open files of a running attempt.
-type outputFiles struct{ file [2]*os.File }
+type outputFiles struct {
+	file  [2]*os.File
+	times outputTimes
+}
 
 func (o *outputFiles) close() {
 	for _, f := range o.file {
@@ -80,12 +84,21 @@ func newOutputStore(o SuperviseOptions, log hclog.Logger) (*outputStore, error) 
 		return nil, fmt.Errorf("make empty output: %w", err)
 	}
 	empty.Close()
+	timed, err := os.OpenFile(filepath.Join(s.dir, timedName), os.O_RDONLY|os.O_CREATE, modeEnded)
+	if err != nil {
+		return nil, fmt.Errorf("make output directory: %w", err)
+	}
+	timed.Close()
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, fmt.Errorf("read output directory: %w", err)
 	}
 	for _, e := range entries {
 		path := filepath.Join(s.dir, e.Name())
+		if s.strayTimes(e.Name()) {
+			os.Remove(path)
+			continue
+		}
 		name, ok := strings.CutSuffix(e.Name(), "."+Stdout.file())
 		key, isKey := parseKey(name)
 		st, err := os.Stat(path)
@@ -94,13 +107,19 @@ func newOutputStore(o SuperviseOptions, log hclog.Logger) (*outputStore, error) 
 			os.Remove(path)
 		case ok && isKey && err == nil:
 			_ = os.Chmod(path, modeEnded) // fails only if it is gone
-			k := keptOutput{key: key, at: st.ModTime(), bytes: blocks(st) + diskBytes(s.path(key, Stderr))}
+			k := keptOutput{key: key, at: st.ModTime(), bytes: blocks(st) + diskBytes(s.path(key, Stderr)) + diskBytes(timesPath(o.Dir, key))}
 			s.ended = append(s.ended, k)
 			s.bytes += k.bytes
 		}
 	}
 	slices.SortFunc(s.ended, func(a, b keptOutput) int { return cmp.Compare(a.at.UnixNano(), b.at.UnixNano()) })
 	return s, nil
+}
+
+// strayTimes reports whether a file has the times of output that is not there.
+func (s *outputStore) strayTimes(file string) bool {
+	name, ok := strings.CutSuffix(file, ".times")
+	return strings.HasSuffix(file, ".times.next") || ok && !exists(filepath.Join(s.dir, name+"."+Stdout.file()))
 }
 
 func (s *outputStore) path(k plan.Key, st Stream) string { return OutputPath(s.opts.Dir, k, st) }
@@ -111,7 +130,7 @@ func (s *outputStore) open(k plan.Key, owner *userID) (*outputFiles, error) {
 	if exists(s.path(k, Stdout)) {
 		s.forget(k) // an attempt of that key ended and was forgotten
 	}
-	out := new(outputFiles)
+	out := &outputFiles{times: outputTimes{path: timesPath(s.opts.Dir, k)}}
 	for i, st := range []Stream{Stdout, Stderr} {
 		f, err := s.openFile(s.path(k, st), owner)
 		if err != nil {
@@ -153,7 +172,7 @@ func (s *outputStore) end(k plan.Key) (stdout, stderr []byte) {
 	if out == nil {
 		return nil, nil
 	}
-	kept := keptOutput{key: k, at: time.Now()}
+	kept := keptOutput{key: k, at: time.Now(), bytes: diskBytes(out.times.path)}
 	stdout, stderr = tails(out.file[0], out.file[1])
 	for _, f := range out.file {
 		s.trim(f)
@@ -187,10 +206,7 @@ func (s *outputStore) replaceEmpty(path string) {
 // limits.
 func (s *outputStore) sweep(now time.Time) {
 	s.mu.Lock()
-	var files []*os.File
-	for _, o := range s.running {
-		files = append(files, o.file[:]...)
-	}
+	running := slices.Collect(maps.Values(s.running))
 	n := 0
 	for i, k := range s.ended {
 		over := s.bytes > s.opts.OutputKeepBytes || len(s.ended)-i > s.opts.OutputKeepCount
@@ -203,11 +219,25 @@ func (s *outputStore) sweep(now time.Time) {
 	drop := s.ended[:n:n]
 	s.ended = s.ended[n:]
 	s.mu.Unlock()
-	for _, f := range files {
-		s.trim(f) // a file closed meanwhile was trimmed by end
+	for _, o := range running {
+		for i, f := range o.file {
+			s.noteTime(o, Stdout+Stream(i), now)
+			s.trim(f) // a file closed meanwhile was trimmed by end
+		}
 	}
 	for _, k := range drop {
 		s.remove(k.key)
+	}
+}
+
+// noteTime marks how much of a stream there is now. An attempt that ends meanwhile needs no mark.
+func (s *outputStore) noteTime(o *outputFiles, stream Stream, now time.Time) {
+	st, err := o.file[stream-Stdout].Stat()
+	if err != nil {
+		return
+	}
+	if err := o.times.note(stream, st.Size(), st.ModTime(), now); err != nil {
+		s.log.Warn("the times of output cannot be noted", "file", o.times.path, "error", err)
 	}
 }
 
@@ -226,8 +256,8 @@ func (s *outputStore) forget(k plan.Key) {
 
 // remove drops the files of an ended attempt. A reader that has them open reads on.
 func (s *outputStore) remove(k plan.Key) {
-	for _, st := range []Stream{Stdout, Stderr} {
-		if err := os.Remove(s.path(k, st)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	for _, path := range []string{timesPath(s.opts.Dir, k), s.path(k, Stdout), s.path(k, Stderr)} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			s.log.Warn("old output cannot be removed", "error", err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -207,15 +208,19 @@ func (o *owners) takeTrajectory(id uint64, inside bool) (owner, error) {
 	return w, nil
 }
 
-// prepare makes the directories of a trajectory before its first attempt.
-func (o *owners) prepare(id uint64) error {
+// prepare makes the directories of a trajectory before its first attempt. It returns how many
+// attempts of it run.
+func (o *owners) prepare(id uint64) (running int, err error) {
 	o.mu.Lock()
 	w, err := o.takeTrajectory(id, true)
+	if err == nil {
+		running = o.trajectories[id].running - 1
+	}
 	o.mu.Unlock()
 	if err == nil {
 		o.give(w)
 	}
-	return err
+	return running, err
 }
 
 // makePlaces makes what a trajectory does not have yet of its directories.
@@ -341,6 +346,7 @@ func (o *owners) drop(id uint64, t *trajectoryOwner) {
 	number := strconv.FormatUint(id, 10)
 	for _, dir := range o.places() {
 		path, gone := filepath.Join(dir, trajectoryPrefix+number), filepath.Join(dir, "dropped-"+number)
+		unmount(path)
 		if os.Rename(path, gone) == nil {
 			path = gone
 		}
@@ -350,11 +356,18 @@ func (o *owners) drop(id uint64, t *trajectoryOwner) {
 
 // remove deletes in the background.
 func (o *owners) remove(path string) {
+	unmount(path)
 	o.tasks.Go(func() {
 		if err := os.RemoveAll(path); err != nil {
 			o.log.Warn("directory of a trajectory or an attempt cannot be removed", "error", err)
 		}
 	})
+}
+
+// unmount ends what the agent has mounted at a directory of a trajectory, if it has. Its files go
+// with the last who uses them.
+func unmount(path string) {
+	_ = unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) // mostly nothing is mounted there
 }
 
 func (o *owners) close() { o.tasks.Wait() }

@@ -63,6 +63,10 @@ type Runtime interface {
 	// processes runs on a CPU that was taken away; what has ended is left alone. With one,
 	// its CPUs are those before or these. Only where Description.Resizes.
 	Resize(ctx context.Context, key plan.Key, cpus []int) error
+	// Freeze stops all processes of an attempt where they are, or lets them go on. Without an
+	// error they have stopped; what has ended is left alone. With one, an attempt that was to be
+	// frozen goes on, and one that was to go on may. Only where Description.Resizes.
+	Freeze(ctx context.Context, key plan.Key, frozen bool) error
 	Streams
 	// Kill ends all processes of an attempt; its Exit then carries the reason.
 	// Killing what does not run does nothing.
@@ -79,9 +83,9 @@ type Runtime interface {
 	// others are removed, once they are missing from two calls and nothing of theirs runs.
 	// A supervisor of an earlier release answers with an error, and has no such directories.
 	KeepTrajectories(ctx context.Context, open []uint64) error
-	// MakeTrajectory makes the directory of a trajectory, as its first attempt would. A
-	// supervisor of an earlier release answers with an error.
-	MakeTrajectory(ctx context.Context, trajectory uint64) error
+	// MakeTrajectory makes the directory of a trajectory, as its first attempt would, and says how
+	// many attempts of it run. A supervisor of an earlier release answers with an error.
+	MakeTrajectory(ctx context.Context, trajectory uint64) (running int, err error)
 	// SetDeadline tells the supervisor when to kill everything by itself unless
 	// it hears a later deadline first. In nanoseconds of CLOCK_BOOTTIME, which
 	// agent and supervisor share; 0 means never (dev and tests only).

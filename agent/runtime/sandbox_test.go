@@ -108,7 +108,7 @@ func (n *sandboxNode) processes() (out []string) {
 // open opens the sandbox of trajectory 1, as an agent does before each action.
 func (n *sandboxNode) open(user string) container.Sandbox {
 	n.t.Helper()
-	if err := n.c.MakeTrajectory(n.t.Context(), 1); err != nil {
+	if _, err := n.c.MakeTrajectory(n.t.Context(), 1); err != nil {
 		n.t.Fatal(err)
 	}
 	sb, err := n.m.Open(n.t.Context(), container.Spec{

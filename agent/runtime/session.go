@@ -42,10 +42,11 @@ func newServer(s *supervisor) (*ttrpc.Server, error) {
 		methodList:        {Handler: s.serveList, StreamingServer: true},
 		methodStart:       method(s, s.serveStart, &supervisorv1.StartResponse{}),
 		methodResize:      method(s, s.serveResize, &supervisorv1.ResizeResponse{}),
+		methodFreeze:      method(s, s.serveFreeze, &supervisorv1.FreezeResponse{}),
 		methodKill:        method(s, s.serveKill, &supervisorv1.KillResponse{}),
 		methodForget:      method(s, s.serveForget, &supervisorv1.ForgetResponse{}),
 		methodKeep:        method(s, s.serveKeep, &supervisorv1.KeepTrajectoriesResponse{}),
-		methodMake:        method(s, s.serveMake, &supervisorv1.MakeTrajectoryResponse{}),
+		methodMake:        {Handler: s.serveMake},
 		methodWriteInput:  {Handler: s.serveWriteInput},
 		methodSignal:      method(s, s.serveSignal, &supervisorv1.SignalResponse{}),
 		methodTerminal:    method(s, s.serveTerminal, &supervisorv1.ResizeTerminalResponse{}),
@@ -142,6 +143,10 @@ func (s *supervisor) serveResize(req *supervisorv1.ResizeRequest) error {
 	return s.resizeAttempt(keyOf(req.GetKey()), cpusOf(req.GetCpus()))
 }
 
+func (s *supervisor) serveFreeze(req *supervisorv1.FreezeRequest) error {
+	return s.freezeAttempt(keyOf(req.GetKey()), req.GetFrozen())
+}
+
 func (s *supervisor) serveKill(req *supervisorv1.KillRequest) error {
 	return s.killAttempt(keyOf(req.GetKey()), plan.Reason(req.GetReason()))
 }
@@ -155,8 +160,18 @@ func (s *supervisor) serveKeep(req *supervisorv1.KeepTrajectoriesRequest) error 
 	return nil
 }
 
-func (s *supervisor) serveMake(req *supervisorv1.MakeTrajectoryRequest) error {
-	return s.isolation.owners.prepare(req.GetTrajectory())
+func (s *supervisor) serveMake(_ context.Context, stream ttrpc.StreamServer) (any, error) {
+	req := new(supervisorv1.MakeTrajectoryRequest)
+	if err := stream.RecvMsg(req); err != nil {
+		return nil, err
+	}
+	resp := new(supervisorv1.MakeTrajectoryResponse)
+	err := s.request(req.GetSession(), func() error {
+		running, err := s.isolation.owners.prepare(req.GetTrajectory())
+		resp.Running = uint32(running)
+		return err
+	})
+	return resp, err
 }
 
 func (s *supervisor) serveSetDeadline(req *supervisorv1.SetDeadlineRequest) error {

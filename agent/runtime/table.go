@@ -149,7 +149,7 @@ func (s *supervisor) list() (running []plan.Running, ended []plan.Exit) {
 	defer s.mu.Unlock()
 	for k, a := range s.attempts {
 		if a.ended == nil {
-			running = append(running, plan.Running{Key: k, CPUs: a.cpus})
+			running = append(running, plan.Running{Key: k, CPUs: a.cpus, Frozen: a.frozen})
 		} else {
 			ended = append(ended, *a.ended)
 		}

@@ -30,6 +30,7 @@ const (
 	methodMake        = "MakeTrajectory"
 	methodWriteInput  = "WriteInput"
 	methodSignal      = "Signal"
+	methodFreeze      = "Freeze"
 	methodTerminal    = "ResizeTerminal"
 	methodSetDeadline = "SetDeadline"
 	methodStop        = "Stop"
@@ -73,7 +74,7 @@ func runningOf(page *supervisorv1.ListResponse) []plan.Running {
 	for i, k := range page.GetRunning() {
 		out[i].Key = keyOf(k)
 		if i < len(page.GetCpus()) {
-			out[i].CPUs = cpusOf(page.GetCpus()[i].GetCpus())
+			out[i].CPUs, out[i].Frozen = cpusOf(page.GetCpus()[i].GetCpus()), page.GetCpus()[i].GetFrozen()
 		}
 	}
 	return out
@@ -82,7 +83,9 @@ func runningOf(page *supervisorv1.ListResponse) []plan.Running {
 func wireRunning(running []plan.Running) *supervisorv1.ListResponse {
 	return &supervisorv1.ListResponse{
 		Running: mapped(running, func(r plan.Running) *supervisorv1.Key { return wireKey(r.Key) }),
-		Cpus:    mapped(running, func(r plan.Running) *supervisorv1.Cpus { return &supervisorv1.Cpus{Cpus: wireCPUs(r.CPUs)} }),
+		Cpus: mapped(running, func(r plan.Running) *supervisorv1.Cpus {
+			return &supervisorv1.Cpus{Cpus: wireCPUs(r.CPUs), Frozen: r.Frozen}
+		}),
 	}
 }
 

@@ -14,12 +14,7 @@ type pageOf func(p piece) (page []byte, free func(), err error)
 // ErrDisk, ErrCorrupt, ErrClosed, or as page does.
 func (s *Store) putAll(f folder, pieces []piece, blocks []*block, page pageOf) (wrote []bool, err error) {
 	wrote = make([]bool, len(pieces))
-	first := make([]bool, len(pieces)) // equal blocks of a state are written once
-	met := make(map[hash]bool, len(pieces))
-	for i, p := range pieces {
-		first[i] = !met[p.hash()]
-		met[p.hash()] = true
-	}
+	first := firsts(pieces)
 	for from := 0; from < len(pieces); from += batchBlocks {
 		to := min(from+batchBlocks, len(pieces))
 		b := batch{store: s, folder: f, pieces: pieces[from:to], first: first[from:to], page: page, wrote: wrote[from:to]}
@@ -31,6 +26,17 @@ func (s *Store) putAll(f folder, pieces []piece, blocks []*block, page pageOf) (
 		}
 	}
 	return wrote, nil
+}
+
+// firsts says of each block whether none before it has its bytes: equal blocks of a state are written once.
+func firsts(pieces []piece) []bool {
+	first := make([]bool, len(pieces))
+	met := make(map[hash]bool, len(pieces))
+	for i, p := range pieces {
+		first[i] = !met[p.hash()]
+		met[p.hash()] = true
+	}
+	return first
 }
 
 // batch is blocks that are synced together.

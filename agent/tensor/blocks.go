@@ -230,12 +230,17 @@ func (f folder) read(k Key) ([]*tensor, error) {
 	if err != nil {
 		return nil, err
 	}
+	return manifestOf(k, data, f.dir)
+}
+
+// manifestOf returns the tensors of a state from its manifest in a place. It fails with ErrCorrupt.
+func manifestOf(k Key, data []byte, place string) ([]*tensor, error) {
 	found, tensors, err := decodeManifest(data)
 	if err != nil {
-		return nil, fmt.Errorf("manifest of %s in %s: %w", k, f.dir, err)
+		return nil, fmt.Errorf("manifest of %s in %s: %w", k, place, err)
 	}
 	if found != k {
-		return nil, fmt.Errorf("manifest of %s in %s: %w: it is that of %s", k, f.dir, ErrCorrupt, found)
+		return nil, fmt.Errorf("manifest of %s in %s: %w: it is that of %s", k, place, ErrCorrupt, found)
 	}
 	return tensors, nil
 }

@@ -19,6 +19,9 @@
 // in one copy. Memfds that the agent alone has seen are filled again, as finding and pinning
 // their pages takes longer than the copy (ready.go). Others are pinned while they are hashed or read.
 //
+// A checkpoint may be in an object store instead (remote.go), under keys of the form of a folder. Objects
+// appear whole, so blocks are sent one by one, and the manifest last.
+//
 // Every state that is on disk has a manifest: a file of package record that appears whole, by
 // a rename, once the blocks that it names are durable. A crash therefore leaves a whole state
 // or none, and files that no manifest names, which the next Open removes. Blocks are compared

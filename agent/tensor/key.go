@@ -27,6 +27,10 @@ var (
 	ErrDisk = errors.New("the state disk is full")
 	// ErrNoDisk means that the agent has no state disk.
 	ErrNoDisk = errors.New("the agent has no state disk; start it with --state-disk")
+	// ErrNoRemote means that the agent has no object store for checkpoints.
+	ErrNoRemote = errors.New("the agent has no object store for checkpoints; start it with --state-remote")
+	// ErrRemote means that the object store does not answer, or refuses.
+	ErrRemote = errors.New("the object store failed; try again when it answers")
 	// ErrDevice means that the device has no room.
 	ErrDevice = errors.New("the state device is full")
 	// ErrNoDevice means that the agent has no device.

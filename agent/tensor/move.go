@@ -199,8 +199,14 @@ func (s *Store) fill(st *state, read func(target []*segment) error) (segments []
 	return shared, nil
 }
 
-// reader reads the blocks of a state from a folder.
-func (s *Store) reader(f folder, st *state) func(target []*segment) error {
+// origin is where states are read from: a folder or a place in an object store.
+type origin interface {
+	read(k Key) ([]*tensor, error)
+	get(h hash, page []byte, n uint64) error
+}
+
+// reader reads the blocks of a state from where they are.
+func (s *Store) reader(f origin, st *state) func(target []*segment) error {
 	return func(target []*segment) error {
 		return s.whilePinning(target, func() error {
 			return s.fillBlocks(st, target, func(p piece, page []byte) error { return f.get(p.hash(), page, p.bytes()) })
@@ -242,20 +248,17 @@ func sealAll(target []*segment) error {
 	return nil
 }
 
-// Checkpoint writes a state to a folder, which may hold other checkpoints: blocks that are
-// there are compared and not written again. When it returns without an error, the checkpoint
-// is whole and durable. It fails with ErrInvalid, ErrNotFound, ErrOnDevice, ErrDisk or
-// ErrCorrupt.
+// Checkpoint writes a state to a folder or to a place in an object store, s3://BUCKET/PREFIX. It may
+// hold other checkpoints: blocks that are there are compared and not written again. When it returns
+// without an error, the checkpoint is whole and durable. It fails with ErrInvalid, ErrNotFound,
+// ErrOnDevice, ErrDisk, ErrNoRemote, ErrRemote or ErrCorrupt.
 func (s *Store) Checkpoint(k Key, dir string) (Moved, error) {
 	st, end, err := s.begin(k)
 	if err != nil {
 		return Moved{}, err
 	}
 	defer end()
-	if s.folder != nil && within(dir, s.folder.dir) {
-		return Moved{}, fmt.Errorf("%w: %s is in the state disk of the agent; choose another folder", ErrInvalid, dir)
-	}
-	f, err := openFolder(dir)
+	save, err := s.checkpointTo(dir)
 	if err != nil {
 		return Moved{}, fmt.Errorf("checkpoint %s: %w", k, err)
 	}
@@ -264,15 +267,29 @@ func (s *Store) Checkpoint(k Key, dir string) (Moved, error) {
 		return Moved{}, fmt.Errorf("checkpoint: %w", err)
 	}
 	defer src.close()
-	pieces := st.pieces()
-	wrote, err := s.putAll(f, pieces, nil, src.page)
-	if err == nil {
-		err = f.publish(k, st.tensors)
-	}
+	wrote, err := save(st, src.page)
 	if err != nil {
 		return Moved{}, fmt.Errorf("checkpoint %s: %w", k, err)
 	}
-	return s.count(pieces, wrote), nil
+	return s.count(st.pieces(), wrote), nil
+}
+
+// checkpointTo returns what writes a state to a place.
+func (s *Store) checkpointTo(dir string) (save func(st *state, page pageOf) (wrote []bool, err error), err error) {
+	if isRemote(dir) {
+		r, err := s.openRemote(dir)
+		return r.save, err
+	}
+	if s.folder != nil && within(dir, s.folder.dir) {
+		return nil, fmt.Errorf("%w: %s is in the state disk of the agent; choose another folder", ErrInvalid, dir)
+	}
+	f, err := openFolder(dir)
+	return func(st *state, page pageOf) (wrote []bool, err error) {
+		if wrote, err = s.putAll(f, st.pieces(), nil, page); err == nil {
+			err = f.publish(st.key, st.tensors)
+		}
+		return wrote, err
+	}, err
 }
 
 // within says whether a path, of which the last parts may not exist yet, is in a folder.
@@ -337,15 +354,15 @@ func (src *source) page(p piece) (page []byte, free func(), err error) {
 }
 
 // Load reads a state of a checkpoint into memory, under a key of its own or another. It
-// fails with ErrInvalid, ErrNotFound, ErrExists, ErrMemory or ErrCorrupt.
+// fails with ErrInvalid, ErrNotFound, ErrExists, ErrMemory, ErrNoRemote, ErrRemote or ErrCorrupt.
 func (s *Store) Load(dir string, k, as Key) (info Info, err error) {
-	if !filepath.IsAbs(dir) {
-		return info, fmt.Errorf("%w: the folder %q is not an absolute path", ErrInvalid, dir)
-	}
 	if err := errors.Join(k.check(), as.check()); err != nil {
 		return info, err
 	}
-	f := folder{dir: dir} // without direct I/O, which could only be found out by writing
+	f, err := s.checkpointIn(dir)
+	if err != nil {
+		return info, err
+	}
 	tensors, err := f.read(k)
 	if err != nil {
 		return info, err
@@ -361,6 +378,17 @@ func (s *Store) Load(dir string, k, as Key) (info Info, err error) {
 	}
 	s.enter(st, segments)
 	return s.info(st), nil
+}
+
+// checkpointIn returns the place of a checkpoint, for reading.
+func (s *Store) checkpointIn(dir string) (origin, error) {
+	if isRemote(dir) {
+		return s.openRemote(dir)
+	}
+	if !filepath.IsAbs(dir) {
+		return nil, fmt.Errorf("%w: the folder %q is not an absolute path", ErrInvalid, dir)
+	}
+	return folder{dir: dir}, nil // without direct I/O, which could only be found out by writing
 }
 
 // Copy gives a state a second key, without copying its bytes. It fails with ErrInvalid,

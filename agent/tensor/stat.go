@@ -37,6 +37,8 @@ type Stat struct {
 	// limit needs them for others.
 	SpareBytes uint64 `json:"spare_bytes"`
 	DirectIO   bool   `json:"direct_io"`
+	// Remote is where checkpoints in an object store may be; empty for none.
+	Remote string `json:"remote,omitempty"`
 	// WrittenBytes went to disk and checkpoints since the start, UnchangedBytes were there.
 	WrittenBytes   uint64 `json:"written_bytes"`
 	UnchangedBytes uint64 `json:"unchanged_bytes"`
@@ -50,7 +52,7 @@ func (s *Store) Stat() Stat {
 	defer s.mu.Unlock()
 	st := Stat{
 		States: len(s.states), MemoryBytes: s.memory, MemoryBytesMax: s.options.MemoryBytes, ReadyBytes: s.ready.bytes,
-		DiskBytes: s.disk, DiskBytesMax: s.options.DiskBytes, Blocks: len(s.blocks), DirectIO: s.folder != nil && s.folder.direct != 0,
+		DiskBytes: s.disk, DiskBytesMax: s.options.DiskBytes, Blocks: len(s.blocks), DirectIO: s.folder != nil && s.folder.direct != 0, Remote: s.options.Remote,
 		WrittenBytes: s.counts.written.Load(), UnchangedBytes: s.counts.reused.Load(), Corrupt: s.counts.corrupt.Load(),
 	}
 	if s.device != nil {

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -32,6 +33,9 @@ type Options struct {
 	// Dir holds the disk tier, alone; empty for none. DiskBytes bounds its blocks.
 	Dir       string
 	DiskBytes uint64
+	// Remote is where checkpoints in an object store may be, s3://BUCKET/PREFIX; empty for none. The
+	// environment has the credentials, and s3.FromEnvironment says how.
+	Remote string
 	// Device is memory of a GPU, or what stands for it. A store that is open closes it.
 	Device device.Device
 	// Logger is told what is not as fast as it could be; nil for none.
@@ -158,6 +162,8 @@ type Store struct {
 	device  device.Device // nil: none
 	lock    *os.File
 	closing atomic.Bool
+	running context.Context // until closing is set
+	stop    context.CancelFunc
 	counts  struct{ written, reused, corrupt atomic.Uint64 } // bytes, bytes, times
 
 	unpinned sync.Once // warns
@@ -192,6 +198,12 @@ func Open(o Options) (_ *Store, err error) {
 	}
 	s := &Store{options: o, device: o.Device, copies: map[hash]*deviceCopy{}, states: map[Key]*state{}, reserved: map[Key]bool{}, segments: map[hash]*segment{}, blocks: map[hash]*block{}}
 	s.freed = sync.NewCond(&s.mu)
+	s.running, s.stop = context.WithCancel(context.Background())
+	if o.Remote != "" {
+		if _, err := s.openRemote(o.Remote); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrOptions, err)
+		}
+	}
 	if o.Dir == "" {
 		return s, nil
 	}
@@ -272,7 +284,10 @@ func (s *Store) Close() (err error) {
 }
 
 // Interrupt makes operations that are under way fail with ErrClosed at their next block.
-func (s *Store) Interrupt() { s.closing.Store(true) }
+func (s *Store) Interrupt() {
+	s.closing.Store(true)
+	s.stop()
+}
 
 // each calls f for blocks until the store is closed, and counts damage.
 func (s *Store) each(pieces []piece, f func(i int, p piece) error) error {

@@ -24,7 +24,7 @@ type request struct {
 	Key        Key      `json:"key,omitzero"`
 	To         Key      `json:"to,omitzero"` // copy, load
 	Tensors    []Tensor `json:"tensors,omitempty"`
-	Dir        string   `json:"dir,omitempty"` // checkpoint, load
+	Dir        string   `json:"dir,omitempty"` // checkpoint, load; an absolute path or s3://BUCKET/PREFIX
 	Slice      *Slice   `json:"slice,omitempty"`
 	Deployment string   `json:"deployment,omitempty"` // list
 	Keep       bool     `json:"keep,omitempty"`       // to_device, to_host
@@ -69,7 +69,7 @@ var codes = []struct {
 	{"MEMORY_FULL", ErrMemory}, {"DISK_FULL", ErrDisk}, {"NO_DISK", ErrNoDisk}, {"OFFLOADED", ErrOffloaded},
 	{"MAPPED", ErrMapped}, {"HOLE", ErrHole}, {"CLOSED", ErrClosed},
 	{"DEVICE_FULL", ErrDevice}, {"NO_DEVICE", ErrNoDevice}, {"DEVICE_FAILED", ErrDeviceFailed}, {"ON_DEVICE", ErrOnDevice},
-	{"NO_HANDLE", ErrNoHandle},
+	{"NO_HANDLE", ErrNoHandle}, {"NO_REMOTE", ErrNoRemote}, {"REMOTE_FAILED", ErrRemote},
 }
 
 func encodeError(err error) *wireError {

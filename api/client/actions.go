@@ -77,3 +77,22 @@ func (c *Client) CloseTrajectory(ctx context.Context, id uint64) (*rotav1.Trajec
 	}
 	return resp.Trajectory, nil
 }
+
+// PauseTrajectory freezes what a trajectory runs, and returns before it is frozen. It reports false
+// if the trajectory was paused already.
+func (c *Client) PauseTrajectory(ctx context.Context, id uint64) (changed bool, err error) {
+	resp, err := c.Trajectories.PauseTrajectory(ctx, &rotav1.PauseTrajectoryRequest{Id: id})
+	if err != nil {
+		return false, fmt.Errorf("pause trajectory %d: %w", id, err)
+	}
+	return resp.Changed, nil
+}
+
+// ResumeTrajectory lets a paused trajectory go on. It reports false if it was not paused.
+func (c *Client) ResumeTrajectory(ctx context.Context, id uint64) (changed bool, err error) {
+	resp, err := c.Trajectories.ResumeTrajectory(ctx, &rotav1.ResumeTrajectoryRequest{Id: id})
+	if err != nil {
+		return false, fmt.Errorf("resume trajectory %d: %w", id, err)
+	}
+	return resp.Changed, nil
+}

@@ -70,6 +70,7 @@ type Client struct {
 	Engines    rotav1connect.EngineServiceClient
 	Residency  rotav1connect.ResidencyServiceClient
 	Migrations rotav1connect.MigrationServiceClient
+	Snapshots  rotav1connect.SnapshotServiceClient
 	Workers    rotav1connect.WorkerServiceClient
 	Rewards    rotav1connect.RewardServiceClient
 	Rollouts   rotav1connect.RolloutServiceClient
@@ -128,6 +129,7 @@ func New(config Config) (*Client, error) {
 	c.Ledger = rotav1connect.NewLedgerServiceClient(c.servers, base, options...)
 	c.Engines = rotav1connect.NewEngineServiceClient(c.servers, base, options...)
 	c.Residency = rotav1connect.NewResidencyServiceClient(c.servers, base, options...)
+	c.Snapshots = rotav1connect.NewSnapshotServiceClient(c.servers, base, options...)
 	c.Migrations = rotav1connect.NewMigrationServiceClient(c.servers, base, options...)
 	c.Workers = rotav1connect.NewWorkerServiceClient(c.servers, base, options...)
 	c.Rewards = rotav1connect.NewRewardServiceClient(c.servers, base, options...)

@@ -155,6 +155,8 @@ func repeatable(req connect.AnyRequest, remembered bool) bool {
 		return known(m.RequestId, m.ExpireTime)
 	case *rotav1.AcquireTurnRequest:
 		return known(m.RequestId, m.ExpireTime)
+	case *rotav1.CreateSnapshotRequest:
+		return known(m.RequestId, m.ExpireTime)
 	case *rotav1.RequestMigrationRequest:
 		return known(m.RequestId, m.ExpireTime)
 	case *rotav1.ReportGenerationsRequest:

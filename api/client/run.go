@@ -9,12 +9,16 @@ import (
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	rotav1 "rota/api/gen/rota/v1"
 )
 
 // outputGrace is how long output may keep coming after the action has ended.
 const outputGrace = 5 * time.Second
+
+// noTimes is the reason of an error: nobody noted when output was written.
+const noTimes = "OUTPUT_HAS_NO_TIMES"
 
 // errCut: a stream ended before the action did, because its server shuts down.
 var errCut = connect.NewError(connect.CodeUnavailable, errors.New("the stream ended before the action did"))
@@ -62,11 +66,23 @@ func (c *Client) Follow(ctx context.Context, id uint64, update Update) (*rotav1.
 	return newFollower(c, update).follow(ctx, id)
 }
 
-// FollowFrom is Follow without the output before these offsets of an attempt.
-func (c *Client) FollowFrom(ctx context.Context, id uint64, attempt uint32, stdout, stderr uint64, update Update) (*rotav1.Action, error) {
+// From says which output is followed. The zero value is all that is still kept.
+type From struct {
+	// Attempt is the one that the offsets are of: its output before them is left out.
+	Attempt        uint32
+	Stdout, Stderr uint64
+	// Since leaves out what was written before. Times has chunks say when they were written.
+	// Both end with the reason OUTPUT_HAS_NO_TIMES if that is not known.
+	Since time.Time
+	Times bool
+}
+
+// FollowFrom is Follow without some of the output.
+func (c *Client) FollowFrom(ctx context.Context, id uint64, from From, update Update) (*rotav1.Action, error) {
 	f := newFollower(c, update)
-	f.reached[place{attempt, rotav1.OutputStream_OUTPUT_STREAM_STDOUT}] = stdout
-	f.reached[place{attempt, rotav1.OutputStream_OUTPUT_STREAM_STDERR}] = stderr
+	f.from = from
+	f.reached[place{from.Attempt, rotav1.OutputStream_OUTPUT_STREAM_STDOUT}] = from.Stdout
+	f.reached[place{from.Attempt, rotav1.OutputStream_OUTPUT_STREAM_STDERR}] = from.Stderr
 	return f.follow(ctx, id)
 }
 
@@ -75,6 +91,7 @@ func (c *Client) FollowFrom(ctx context.Context, id uint64, attempt uint32, stdo
 type follower struct {
 	c      *Client
 	update Update
+	from   From
 
 	mu      sync.Mutex
 	action  *rotav1.Action // newest that was passed on
@@ -147,6 +164,17 @@ func (f *follower) passOutput(chunk *rotav1.OutputChunk) {
 
 // follow follows by watching the action and reading its output.
 func (f *follower) follow(ctx context.Context, id uint64) (*rotav1.Action, error) {
+	ctx, refuse := context.WithCancelCause(ctx)
+	defer refuse(nil)
+	a, err := f.toEnd(ctx, id, refuse)
+	if cause := context.Cause(ctx); Detail(cause).GetReason() == noTimes {
+		return nil, fmt.Errorf("follow action %d: %w", id, cause)
+	}
+	return a, err
+}
+
+// toEnd follows until the action has ended. What cannot be read as it was asked for is refused.
+func (f *follower) toEnd(ctx context.Context, id uint64, refuse func(error)) (*rotav1.Action, error) {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	var outputs sync.WaitGroup
@@ -160,7 +188,11 @@ func (f *follower) follow(ctx context.Context, id uint64) (*rotav1.Action, error
 		a := got.Action
 		if a.Attempt > 0 && !started[a.Attempt] {
 			started[a.Attempt] = true
-			outputs.Go(func() { f.read(reading, id, a.Attempt) })
+			outputs.Go(func() {
+				if err := f.read(reading, id, a.Attempt); err != nil {
+					refuse(err)
+				}
+			})
 		}
 		if Final(a.State) {
 			waitFor(&outputs, outputGrace)
@@ -188,8 +220,9 @@ func (f *follower) next(ctx context.Context, req *rotav1.WatchActionsRequest) er
 	return nil
 }
 
-// read passes on the output of one attempt until its end, or until it is gone.
-func (f *follower) read(ctx context.Context, id uint64, attempt uint32) {
+// read passes on the output of one attempt until its end, or until it is gone. Its error ends the
+// following: the output has no times.
+func (f *follower) read(ctx context.Context, id uint64, attempt uint32) error {
 	var pause pacer
 	for ctx.Err() == nil {
 		f.mu.Lock()
@@ -199,15 +232,23 @@ func (f *follower) read(ctx context.Context, id uint64, attempt uint32) {
 			StderrOffset: f.reached[place{attempt, rotav1.OutputStream_OUTPUT_STREAM_STDERR}],
 		}
 		f.mu.Unlock()
+		req.Times = f.from.Times
+		if !f.from.Since.IsZero() {
+			req.Since = timestamppb.New(f.from.Since)
+		}
 		err := f.readOnce(ctx, req)
 		if err == nil {
-			return
+			return nil
+		}
+		if Detail(err).GetReason() == noTimes {
+			return err
 		}
 		again, delay := transient(err)
 		if !again || pause.wait(ctx, delay) != nil {
-			return
+			return nil
 		}
 	}
+	return nil
 }
 
 func (f *follower) readOnce(ctx context.Context, req *rotav1.ReadActionOutputRequest) error {

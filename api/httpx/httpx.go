@@ -18,6 +18,10 @@ const (
 // newest entry in it.
 const IndexHeader = "Rota-Index"
 
+// SnapshotHeader names the snapshot that the files of a trajectory begin with, when a server calls the
+// agent of its node.
+const SnapshotHeader = "Rota-Snapshot"
+
 // ReplicaPath is where agents pass calls on to attempts that listen:
 // {action}/{attempt}/call/{path}, and {action}/{attempt}/ready?probe={path}. What an agent says in
 // its own name has ReplicaHeader, with one of the values below.

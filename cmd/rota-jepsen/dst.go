@@ -145,6 +145,7 @@ func (f *dstFlags) report(w io.Writer, s dst.Summary) error {
 %d actions (%.0f an hour), %d executions, %d times one got other cores, %d entries, %d elections, %d nodes given up
 %d gangs started, of %d a member did not succeed
 %d jobs, %d turns held a node group (%.0f an hour), %d turns given up
+%d actions started on GPUs of groups between turns, %d of them still ran when a reservation began
 %d linearizable reads, %d nodes that had come back when they were given up
 %d faults (%.0f an hour)
 %s%d upgrades of a server, which had stopped %d times at a scheduler version that its build did not know
@@ -155,6 +156,7 @@ Not covered: hashicorp/raft, disks and sockets; see "rota-jepsen run".
 		s.Actions, float64(s.Actions)/max(s.SimulatedHours, 1e-9), s.Executions, s.Resizes, s.Entries, s.Elections, s.Expiries,
 		s.Gangs, s.GangsEnded,
 		s.Jobs, s.Turns, float64(s.Turns)/max(s.SimulatedHours, 1e-9), s.TurnsLost,
+		s.GapActions, s.Overruns,
 		s.Reads, s.Overtaken,
 		s.Faults, float64(s.Faults)/max(s.SimulatedHours, 1e-9),
 		faultTable(s), s.Upgrades, s.Stops, s.Partitions, s.PartitionsLed, s.Violations)

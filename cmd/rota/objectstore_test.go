@@ -10,7 +10,7 @@ import (
 )
 
 // objectStore speaks as much of S3 as backups of scripts need. It is busy for the first request of
-// each key. Signatures are verified in the tests of server/backup/s3.
+// each key. Signatures are verified in the tests of internal/s3.
 type objectStore struct {
 	mu      sync.Mutex
 	objects map[string][]byte

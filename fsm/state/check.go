@@ -27,19 +27,20 @@ func (s *State) Check() error {
 }
 
 // CheckRows is the part of Check that looks at rows as they are and rebuilds
-// nothing, for those who check so often that they cannot afford the rest.
+// nothing, for those who check so often that they cannot afford the rest. The state machine decides
+// by it whether a backup is accepted: see RestoreForeign before you change a check.
 func (s *State) CheckRows() error {
 	for _, check := range []func() error{
 		s.checkMeta, s.checkNamespaces, s.checkPools, s.checkNodes, s.checkTrajectories, s.checkActions,
 		s.checkAttempts, s.checkRequests, s.checkWork, s.checkParked, s.checkClasses, s.checkQuotas, s.checkReturns,
 		s.checkGpuClasses, s.checkResidency, s.checkNodeGroups, s.checkJobs, s.checkReservations, s.checkTurns,
-		s.checkEngines, s.checkNodeEngines, s.checkMigrations, s.checkLengths, s.checkLevels,
+		s.checkEngines, s.checkNodeEngines, s.checkMigrations, s.checkLengths, s.checkLevels, s.checkFileSnapshots,
 		s.checkPolicies,
 		s.checkWorkers, s.checkGenerations, s.checkWorkerPools,
 		s.checkRollouts, s.checkRolloutGroups, s.checkSamples, s.checkBatches, s.checkUses, s.checkSettings, s.checkClocks,
 		s.checkAccessPolicies, s.checkAccessTokens, s.checkAuthMethods,
 		s.checkRestoreParts,
-		s.checkRewards, s.checkReplicas, s.checkLabels,
+		s.checkRewards, s.checkReplicas, s.checkLabels, s.checkAffinities,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -56,7 +57,7 @@ func (s *State) checkNodes() (err error) {
 }
 
 func (s *State) checkNode(n *Node) error {
-	held, reserved, running, spare := CoreSet{}, uint64(0), uint32(0), uint32(0)
+	held, reserved, running, spare, thawing := CoreSet{}, uint64(0), uint32(0), uint32(0), uint32(0)
 	var err error
 	s.Attempts(n.ID, func(a *Attempt) bool {
 		switch {
@@ -69,6 +70,9 @@ func (s *State) checkNode(n *Node) error {
 		reserved += a.Reserved
 		spare += a.Spare()
 		running++
+		if a.Ice == IceThawing {
+			thawing++
+		}
 		return err == nil
 	})
 	var trajectories, open uint32
@@ -105,7 +109,7 @@ func (s *State) checkNode(n *Node) error {
 	case n.ReservedFor != 0 && (s.Action(n.ReservedFor) == nil || s.Action(n.ReservedFor).ReservedOn != n.ID):
 		return fmt.Errorf("node %s is reserved for action %d, which does not know", n.Name, n.ReservedFor)
 	}
-	return cmp.Or(s.checkWithheld(n), s.checkGPUs(n), s.checkGPUHealth(n))
+	return cmp.Or(s.checkThawing(n, thawing), s.checkWithheld(n), s.checkGPUs(n), s.checkGPUHealth(n))
 }
 
 // endLater reports whether a teardown goes on in a later entry.
@@ -149,12 +153,14 @@ func (s *State) checkAttempts() (err error) {
 		switch {
 		case a == nil || a.State != ActionRunning || s.Node(at.Node) == nil:
 			err = fmt.Errorf("attempt %d of action %d on node %d is of no running action, or the node does not exist", at.Number, at.Action, at.Node)
-		case (at.Cores == CoreSet{}) != (a.CoresMin == 0):
+		case at.Ice <= IceWanted && (at.Cores == CoreSet{}) != (a.CoresMin == 0):
 			err = fmt.Errorf("attempt %d of action %d holds cores %v, it asks for %d at least", at.Number, at.Action, at.Cores.Slice(), a.CoresMin)
-		case at.Least != 0 && (at.Least != a.CoresMin || !a.Resizable() || at.Cores.Len() < int(at.Least) || !at.Cores.Has(int(at.Anchor))):
+		case at.Ice <= IceWanted && at.Least != 0 && (at.Least != a.CoresMin || !a.Resizable() || at.Cores.Len() < int(at.Least) || !at.Cores.Has(int(at.Anchor))):
 			err = fmt.Errorf("attempt %d of action %d holds cores %v, and may not lose %d of them and core %d", at.Number, at.Action, at.Cores.Slice(), at.Least, at.Anchor)
 		case (at.Chunk.Units != 0) != (a.GPUs() != nil) || at.Bandwidth != a.Bandwidth():
 			err = fmt.Errorf("attempt %d of action %d holds chunk %+v and %d bit/s", at.Number, at.Action, at.Chunk, at.Bandwidth)
+		default:
+			err = s.checkIce(at, a)
 		}
 		return err == nil
 	})
@@ -180,10 +186,12 @@ func (s *State) checkTrajectories() (err error) {
 			err = fmt.Errorf("trajectory %d: state %d on node %d", t.ID, t.State, t.Node)
 		case t.Container && s.meta.Level < LevelResizing:
 			err = fmt.Errorf("trajectory %d has a container, and the feature level is %d", t.ID, s.meta.Level)
+		case t.Snapshot > s.meta.LastFileSnapshot || t.Snapshot != 0 && t.State == TrajectoryPending:
+			err = fmt.Errorf("trajectory %d in state %d began with snapshot %d, and the last is %d", t.ID, t.State, t.Snapshot, s.meta.LastFileSnapshot)
 		case t.State.Ended() && live > 0:
 			err = fmt.Errorf("trajectory %d has ended with %d live actions", t.ID, live)
 		default:
-			err = s.checkSpread(t)
+			err = cmp.Or(s.checkSpread(t), s.checkPause(t))
 		}
 		return err == nil
 	})

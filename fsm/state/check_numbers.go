@@ -60,6 +60,8 @@ func (s *State) checkRequests() (err error) {
 			newest = uint64(s.meta.LastTurn)
 		case VerbRequestMigration:
 			newest = uint64(s.meta.LastMigration)
+		case VerbCreateSnapshot:
+			newest = uint64(s.meta.LastFileSnapshot)
 		case VerbReportGenerations, VerbReportRewards:
 			newest = 1
 		case VerbCreateRollout:

@@ -51,6 +51,7 @@ func (s *State) checkGenerations() (err error) {
 				l.Generating++
 			}
 			l.Predicted += g.Predicted
+			l.Prefill += g.Prefill
 			loads[g.Worker] = l
 		}
 		return err == nil
@@ -71,7 +72,7 @@ func (s *State) checkGeneration(g *Generation) error {
 		return fmt.Errorf("trajectory %d has ceased to generate: %v, and is there: %v", g.Trajectory, g.Ended, t != nil)
 	case !g.Ended && s.Policy(g.Policy) == nil || len(g.TaskClass) > PolicyNameBytesMax || len(g.Hardware) > HardwaresMax:
 		return fmt.Errorf("trajectory %d is of policy %q, which may not exist, and class %q, and prefers %q", g.Trajectory, g.Policy, g.TaskClass, g.Hardware)
-	case g.Priority > GenerationPriorityMax || g.Cause == 0 || g.Cause >= placementCauses:
+	case g.Priority > GenerationPriorityMax || g.Cause == 0 || g.Cause >= placementCauses || g.Choice.By >= hardwareChoices || g.Choice.PrefillPercent > 100:
 		return fmt.Errorf("trajectory %d has priority %d and cause %d", g.Trajectory, g.Priority, g.Cause)
 	case g.Since > s.meta.Now || g.Ended && g.Generating || g.GenerateNS < 0 || g.ToolNS < 0:
 		return fmt.Errorf("trajectory %d has times that cannot be: %+v", g.Trajectory, *g)

@@ -18,6 +18,8 @@ type NamespaceSettings struct {
 	// At most so many actions may be queued or run, and cores and GPUs be held by those that run;
 	// 0: no limit.
 	QueuedMax, RunningMax, CoresMax, GPUsMax uint32
+	// TrajectoriesMax is how many trajectories may be open; 0: no limit.
+	TrajectoriesMax uint32
 }
 
 func (r *NamespaceSettings) code(c *codec) {
@@ -27,6 +29,7 @@ func (r *NamespaceSettings) code(c *codec) {
 	number(c, &r.RunningMax)
 	number(c, &r.CoresMax)
 	number(c, &r.GPUsMax)
+	trailing(c, &r.TrajectoriesMax, number)
 }
 
 // Limits reports whether actions of the namespace may have to wait for each other.

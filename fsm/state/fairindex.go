@@ -166,6 +166,12 @@ func (s *State) NamespaceQueued(id NamespaceID) int {
 	return n
 }
 
+// NamespaceTrajectories returns how many trajectories of a namespace are open.
+func (s *State) NamespaceTrajectories(id NamespaceID) int {
+	n, _ := db(s).index.nsTrajectories.Get(id)
+	return n
+}
+
 // QueueNamespaces visits the namespaces of which actions wait in a queue that they share. It takes a
 // search for each.
 func (s *State) QueueNamespaces(q Queue, fn func(NamespaceID) bool) {

@@ -46,6 +46,9 @@ type Generation struct {
 	// Predicted is how many tokens it is predicted to generate yet, FirstPredicted what that was
 	// before its first turn.
 	Predicted, FirstPredicted uint64
+	// Prefill is how many tokens of prompts it is predicted to have computed yet, if its worker
+	// has its KV cache.
+	Prefill uint64
 	// Trace has the tokens and turns so far.
 	Trace              LengthTrace
 	GenerateNS, ToolNS int64
@@ -71,7 +74,27 @@ type PlacementChoice struct {
 	// Preferred is which of the kinds of hardware it is, from 1 on; 0: none of them, or the
 	// trajectory prefers none.
 	Preferred uint8
+	// By says how the kind of hardware was chosen.
+	By HardwareChoice
+	// PrefillPercent is the part of the trajectory's own time on the worker that prompts take.
+	PrefillPercent uint8
 }
+
+// HardwareChoice is how a kind of hardware was chosen.
+type HardwareChoice uint8
+
+// Ways to choose hardware.
+const (
+	// HardwareAny: all workers that were compared are of one kind.
+	HardwareAny HardwareChoice = iota
+	// HardwareAsked: the trajectory prefers some kinds. HardwareRuled: its Affinity does.
+	HardwareAsked
+	HardwareRuled
+	// HardwareMeasured: it suits what was measured of prompts and of what is generated.
+	HardwareMeasured
+
+	hardwareChoices
+)
 
 // PrefixTokens is how long the prefix is that a worker without its KV cache computes again.
 func (r *Generation) PrefixTokens() uint64 { return max(r.Trace.PromptTokens, r.Trace.ContextTokens) }
@@ -100,6 +123,9 @@ func (r *Generation) code(c *codec) {
 	r.Trace.code(c)
 	number(c, &r.Cause)
 	number(c, &r.Choice.Preferred)
+	number(c, &r.Prefill)
+	number(c, &r.Choice.By)
+	number(c, &r.Choice.PrefillPercent)
 }
 
 type (
@@ -196,6 +222,7 @@ func (s *State) countLoad(r *Generation, in bool) {
 		l.Generating += by
 	}
 	l.Predicted += uint64(int64(int32(by))) * r.Predicted
+	l.Prefill += uint64(int64(int32(by))) * r.Prefill
 	if l == (WorkerLoad{}) {
 		loads.Delete(r.Worker)
 	} else {

@@ -27,6 +27,8 @@ type indexes struct {
 	queueLen *btree.Map[QueueKey, int]
 	// nsQueued counts the queued actions of a namespace.
 	nsQueued *btree.Map[NamespaceID, int]
+	// nsTrajectories counts the open trajectories of a namespace.
+	nsTrajectories *btree.Map[NamespaceID, int]
 	// shares: namespaces share what they compete for, and the next four are kept. queueOf has the
 	// queues by namespace too, heads the oldest of each namespace in each, waiting counts them by
 	// what they compete for, held what their attempts hold.
@@ -39,6 +41,7 @@ type indexes struct {
 	// trajectories of a node: whatever they wait for.
 	poolQueued, poolForQuota *btree.Map[PoolID, int]
 	nodeQueued               *btree.Map[NodeID, int]
+	restoreNewest            int64 // log time of the newest part of a backup
 	// pending has the trajectories that wait for a node.
 	pending      *btree.BTreeG[pendingTrajectory]
 	nodeAttempts *btree.BTreeG[nodeAttempt]
@@ -85,6 +88,10 @@ type indexes struct {
 	trajectoryMigrations *btree.BTreeG[trajectoryMigration]
 	endedMigrations      *btree.BTreeG[endedMigration]
 	migrationCounts      MigrationCounts
+	// nodeFileSnapshots has the snapshots of files that are on each node, forks the open trajectories
+	// there that began with one.
+	nodeFileSnapshots *btree.BTreeG[nodeFileSnapshot]
+	forks             *btree.BTreeG[fork]
 
 	// policyWorkers has the workers of each policy, leavingWorkers those of them whose idle
 	// trajectories go to others, workerDues those to which something happens by log time.
@@ -222,6 +229,7 @@ var indexed = [...]index{
 	ordered("queue", func(x *indexes) **btree.BTreeG[queued] { return &x.queue }, queued.less),
 	mapped("queueLen", func(x *indexes) **btree.Map[QueueKey, int] { return &x.queueLen }),
 	mapped("nsQueued", func(x *indexes) **btree.Map[NamespaceID, int] { return &x.nsQueued }),
+	mapped("nsTrajectories", func(x *indexes) **btree.Map[NamespaceID, int] { return &x.nsTrajectories }),
 	shareIndexes[0], shareIndexes[1], shareIndexes[2], shareIndexes[3],
 	mapped("poolQueued", func(x *indexes) **btree.Map[PoolID, int] { return &x.poolQueued }),
 	mapped("poolForQuota", func(x *indexes) **btree.Map[PoolID, int] { return &x.poolForQuota }),
@@ -248,6 +256,8 @@ var indexed = [...]index{
 	ordered("endpoints", func(x *indexes) **btree.BTreeG[endpoint] { return &x.endpoints }, endpoint.less),
 	ordered("trajectoryMigrations", func(x *indexes) **btree.BTreeG[trajectoryMigration] { return &x.trajectoryMigrations }, trajectoryMigration.less),
 	ordered("endedMigrations", func(x *indexes) **btree.BTreeG[endedMigration] { return &x.endedMigrations }, endedMigration.less),
+	ordered("nodeFileSnapshots", func(x *indexes) **btree.BTreeG[nodeFileSnapshot] { return &x.nodeFileSnapshots }, nodeFileSnapshot.less),
+	ordered("forks", func(x *indexes) **btree.BTreeG[fork] { return &x.forks }, fork.less),
 	ordered("policyWorkers", func(x *indexes) **btree.BTreeG[policyWorker] { return &x.policyWorkers }, policyWorker.less),
 	ordered("leavingWorkers", func(x *indexes) **btree.BTreeG[policyWorker] { return &x.leavingWorkers }, policyWorker.less),
 	ordered("workerDues", func(x *indexes) **btree.BTreeG[workerDue] { return &x.workerDues }, workerDue.less),

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of the labels of an action or a trajectory.
+// Bounds of the labels of an action, a trajectory or a job.
 const (
 	LabelsMax          = 32
 	LabelKeyBytesMax   = 128
@@ -15,7 +15,7 @@ const (
 	LabelsBytesMax     = 4 << 10 // of all keys and values together
 )
 
-// Labels are the labels of an action or a trajectory: a line "key=value" for each, in the order
+// Labels are the labels of an action, a trajectory or a job: a line "key=value" for each, in the order
 // of the keys. They are text so that rows can be compared. JoinLabels makes them.
 type Labels string
 
@@ -114,6 +114,12 @@ func (s *State) checkLabels() (err error) {
 	s.Trajectories(0, func(t *Trajectory) bool {
 		if wrong := t.Labels.check(); wrong != nil {
 			err = cmp.Or(err, fmt.Errorf("trajectory %d: %w", t.ID, wrong))
+		}
+		return err == nil
+	})
+	s.Jobs(0, func(j *Job) bool {
+		if wrong := j.Labels.check(); wrong != nil {
+			err = cmp.Or(err, fmt.Errorf("job %d: %w", j.ID, wrong))
 		}
 		return err == nil
 	})

@@ -198,6 +198,8 @@ type Job struct {
 	Turns uint32
 	// Revision of the newest event about it.
 	Revision uint64
+	// Labels are for finding it.
+	Labels Labels
 }
 
 // Deployment returns the ID of the i-th deployment of a job.

@@ -408,6 +408,7 @@ func (r *Job) code(c *codec) {
 	c.text(&r.Message)
 	number(c, &r.Turns)
 	number(c, &r.Revision)
+	trailing(c, &r.Labels, labels)
 }
 
 func (r *Reservation) code(c *codec) {

@@ -21,6 +21,9 @@ const (
 	// LengthExampleBytes is the size of an example: its features, and the buckets of the tokens
 	// and of the turns that were generated after it.
 	LengthExampleBytes = LengthFeatures + 2
+	// LengthSumMax is at how many tokens the sums of a class are halved: they follow a policy that
+	// changes.
+	LengthSumMax = 1 << 24
 	// lengthNameBytesMax bounds each of the two names of a class.
 	lengthNameBytesMax = 128
 	// lengthPositionMax is beyond every position; see LengthMark.
@@ -37,6 +40,9 @@ type LengthClass struct {
 	Trajectories uint64
 	// Stages are those from the first on; at most LengthStages.
 	Stages []LengthStage
+	// OutputTokens is what its trajectories generated, ResultTokens what their prompts had beyond
+	// the first prompt and what was generated. Both are halved at LengthSumMax.
+	OutputTokens, ResultTokens uint64
 }
 
 // LengthStage is what was learned of trajectories that had as many turns.
@@ -76,6 +82,8 @@ type LengthTrace struct {
 	// LastOutputTokens is what the last turn generated, ContextTokens what its prompt had, and
 	// ToolResultTokens what that had beyond the turn before.
 	LastOutputTokens, ContextTokens, ToolResultTokens uint64
+	// ResultTokens is what all prompts had beyond the first one and what was generated.
+	ResultTokens uint64
 	// ToolNS is the time between the last turn and the one before, in nanoseconds.
 	ToolNS int64
 	// Stopped: the last turn did not end with a tool call.
@@ -129,6 +137,8 @@ func (r *LengthClass) code(c *codec) {
 		number(c, &g.SiblingError)
 		g.Plane.code(c)
 	})
+	number(c, &r.OutputTokens)
+	number(c, &r.ResultTokens)
 }
 
 func (p *LengthPlane) code(c *codec) {
@@ -166,11 +176,12 @@ func (t *LengthTrace) code(c *codec) {
 		number(c, &m.Siblings)
 		number(c, &m.SiblingGuess)
 	})
+	number(c, &t.ResultTokens)
 }
 
 // Check reports what in a trace cannot be.
 func (t *LengthTrace) Check() error {
-	if t.OutputTokens > LengthTokensMax || t.PromptTokens > LengthTokensMax || t.ContextTokens > LengthTokensMax || t.ToolNS < 0 || len(t.Marks) > LengthStages {
+	if t.OutputTokens > LengthTokensMax || t.PromptTokens > LengthTokensMax || t.ContextTokens > LengthTokensMax || t.ResultTokens > LengthTokensMax || t.ToolNS < 0 || len(t.Marks) > LengthStages {
 		return fmt.Errorf("a trace has numbers that cannot be: %+v", *t)
 	}
 	last := -1
@@ -254,6 +265,8 @@ func (s *State) checkLengths() (err error) {
 		switch {
 		case len(r.Policy) == 0 || max(len(r.Policy), len(r.Name)) > lengthNameBytesMax || len(r.Stages) > LengthStages:
 			err = fmt.Errorf("class of lengths %q of policy %q has %d stages", r.Name, r.Policy, len(r.Stages))
+		case r.OutputTokens >= LengthSumMax || r.ResultTokens > LengthTokensMax:
+			err = fmt.Errorf("class of lengths %q of policy %q generated %d tokens, with %d of results", r.Name, r.Policy, r.OutputTokens, r.ResultTokens)
 		case r.LearnedAt > s.meta.Now || r.LearnedAt < 0 || r.Trajectories == 0:
 			err = fmt.Errorf("class of lengths %q of policy %q learned %d trajectories, the last at %d ns", r.Name, r.Policy, r.Trajectories, r.LearnedAt)
 		}

@@ -19,6 +19,28 @@ type Policy struct {
 	Step uint64
 	// PublishedAt is the log time at which the current version was published; 0: none was.
 	PublishedAt int64
+	// Steps is how many steps were measured. TrainNS and WaitNS are means of them in nanoseconds,
+	// the last ones most: from the batch of a step to the last version before the next batch, and
+	// from there to that batch.
+	Steps           uint64
+	TrainNS, WaitNS int64
+}
+
+// policyStepsMemory is how many steps a mean is made of.
+const policyStepsMemory = 16
+
+// Measured returns the policy with one more step, whose batch was taken at a log time, when the
+// next one is taken at another. It is the same if no version was published in between.
+func (r *Policy) Measured(takenAt, now int64) *Policy {
+	if r.PublishedAt < takenAt || r.PublishedAt == 0 {
+		return r
+	}
+	p := *r
+	n := int64(min(p.Steps+1, policyStepsMemory))
+	p.Steps++
+	p.TrainNS += (r.PublishedAt - takenAt - p.TrainNS) / n
+	p.WaitNS += (now - r.PublishedAt - p.WaitNS) / n
+	return &p
 }
 
 func (r *Policy) code(c *codec) {
@@ -27,6 +49,9 @@ func (r *Policy) code(c *codec) {
 	c.flag(&r.Suspended)
 	number(c, &r.Step)
 	signed(c, &r.PublishedAt)
+	number(c, &r.Steps)
+	signed(c, &r.TrainNS)
+	signed(c, &r.WaitNS)
 }
 
 // PutPolicy stores a policy.

@@ -12,3 +12,11 @@ func MulDiv(a, b, c uint64) uint64 {
 	q, _ := bits.Div64(hi, lo, c)
 	return q
 }
+
+// Saturated returns a + b, or the highest number if the sum is higher.
+func Saturated(a, b uint64) uint64 {
+	if sum := a + b; sum >= a {
+		return sum
+	}
+	return 1<<64 - 1
+}

@@ -227,17 +227,27 @@ func (s *State) ReplicasOf(name string) (all []*Replica) {
 	return all
 }
 
+// Hold adds what a replica has held until a log time. Its numbers of cores and GPUs are its own: those
+// of the function may have changed since it was started. Sums stay at the highest number.
+func (r *Reward) Hold(a *Action, now int64) {
+	ran, gpus := uint64(max(0, now-a.StartedAt)), uint64(0)
+	if g := a.GPUs(); g != nil {
+		gpus = uint64(g.Degrees[0])
+	}
+	r.CoreNS = Saturated(r.CoreNS, MulDiv(ran, uint64(a.CoresMin), 1))
+	r.GPUNS = Saturated(r.GPUNS, MulDiv(ran, gpus, 1))
+}
+
 // Held is what the replicas of a function have held until a log time, in core and in GPU
 // nanoseconds.
 func (s *State) Held(r *Reward, now int64) (coreNS, gpuNS uint64) {
-	coreNS, gpuNS = r.CoreNS, r.GPUNS
+	sum := *r
 	for _, p := range s.ReplicasOf(r.Name) {
 		if a := s.Action(p.Action); a.State == ActionRunning {
-			ran := uint64(max(0, now-a.StartedAt))
-			coreNS, gpuNS = coreNS+ran*uint64(r.Cores), gpuNS+ran*uint64(r.GPUs)
+			sum.Hold(a, now)
 		}
 	}
-	return coreNS, gpuNS
+	return sum.CoreNS, sum.GPUNS
 }
 
 // Drained reports whether no gateway that has reported lately may have a call at a replica.

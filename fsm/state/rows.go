@@ -150,6 +150,9 @@ type Node struct {
 	Alone bool
 	// Containers: trajectories with a container may live on it.
 	Containers bool
+	// Thawing counts the attempts on it that wait for cores to go on with after a pause. While
+	// there are any, no core is free or to spare.
+	Thawing uint32
 }
 
 // Available returns how many cores the node can give to an attempt that starts: those that
@@ -213,13 +216,22 @@ type Trajectory struct {
 	Deadline int64
 	// Container: its node has to run containers.
 	Container bool
+	// Pauses counts how often it was paused. PausedAt is the log time at which it was paused last,
+	// at least 1; 0: it is not.
+	Pauses   uint32
+	PausedAt int64
+	// Snapshot is what its files began with, on the snapshot's node; 0: nothing.
+	Snapshot FileSnapshotID
 }
+
+// Paused reports whether what it runs is to be frozen, and what it has queued waits.
+func (r *Trajectory) Paused() bool { return r.PausedAt != 0 }
 
 // ClosesAt returns the log time at which it closes by itself if nothing happens before; 0:
 // never.
 func (r *Trajectory) ClosesAt() int64 {
 	switch idle := r.IdleSince + r.IdleTimeoutNS; {
-	case r.State >= TrajectoryClosing:
+	case r.State >= TrajectoryClosing || r.Paused():
 		return 0
 	case r.IdleTimeoutNS > 0 && r.Live == 0 && (r.Deadline == 0 || idle < r.Deadline):
 		return idle
@@ -352,11 +364,34 @@ type Attempt struct {
 	// ChargedUS is what its namespace was charged for it when it began, in unit-microseconds; 0:
 	// nothing.
 	ChargedUS uint64
+	// Ice is how far it is frozen, for the pause of its trajectory with the number Pause; that of
+	// the last one if it runs, 0 if it was never paused. Width is how many cores it gave back when
+	// it was frozen, and has to have again before it goes on.
+	Ice   Ice
+	Pause uint32
+	Width uint32
 }
+
+// Ice is how far an attempt is frozen.
+type Ice uint8
+
+// Degrees of it.
+const (
+	// IceNone: it runs.
+	IceNone Ice = iota
+	// IceWanted: its node is told to freeze it.
+	IceWanted
+	// IceFrozen: its node has frozen it. It holds no cores.
+	IceFrozen
+	// IceThawing: it is frozen and to go on. It collects cores as they become free.
+	IceThawing
+
+	iceMax = IceThawing
+)
 
 // Spare returns how many of its cores can be taken from it.
 func (r *Attempt) Spare() uint32 {
-	if r.Least == 0 {
+	if r.Least == 0 || r.Ice > IceWanted {
 		return 0
 	}
 	return uint32(r.Cores.Len()) - r.Least
@@ -382,6 +417,7 @@ const (
 	VerbReportGenerations
 	// VerbReportRewards is as that.
 	VerbReportRewards
+	VerbCreateSnapshot
 )
 
 // Request is the memory of an accepted request, kept until it expires.
@@ -481,6 +517,8 @@ type Meta struct {
 	LastGeneration uint64
 	LastMigration  MigrationID
 	LastRollout    RolloutID
+	// LastFileSnapshot is the newest snapshot of files.
+	LastFileSnapshot FileSnapshotID
 	// AccessEnabled: callers with tokens and JWTs are let in. AccessBootstraps is how often a
 	// first token was created.
 	AccessEnabled    bool

@@ -56,6 +56,7 @@ func (r *Node) code(c *codec) {
 	trailing(c, &r.CacheBytes, number)
 	trailing(c, &r.Alone, (*codec).flag)
 	trailing(c, &r.Containers, (*codec).flag)
+	trailing(c, &r.Thawing, number)
 }
 
 func (r *Trajectory) code(c *codec) {
@@ -83,6 +84,9 @@ func (r *Trajectory) code(c *codec) {
 	trailing(c, &r.Labels, labels)
 	trailing(c, &r.Deadline, signed)
 	trailing(c, &r.Container, (*codec).flag)
+	trailing(c, &r.Pauses, number)
+	trailing(c, &r.PausedAt, signed)
+	trailing(c, &r.Snapshot, number)
 }
 
 func (r *Action) code(c *codec) {
@@ -154,6 +158,9 @@ func (r *Attempt) code(c *codec) {
 	trailing(c, &r.CoreNS, number)
 	trailing(c, &r.ResizedAt, signed)
 	trailing(c, &r.ChargedUS, number)
+	trailing(c, &r.Ice, number)
+	trailing(c, &r.Pause, number)
+	trailing(c, &r.Width, number)
 }
 
 func (r *Request) code(c *codec) {
@@ -216,6 +223,7 @@ func (r *Meta) code(c *codec) {
 	trailing(c, &r.AccessEnabled, (*codec).flag)
 	trailing(c, &r.AccessBootstraps, number)
 	r.codeOrigin(c)
+	trailing(c, &r.LastFileSnapshot, number)
 	r.nextMeta.code(c)
 }
 

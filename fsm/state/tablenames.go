@@ -12,7 +12,8 @@ var tableNames = map[byte]string{
 	tableBatches: "batches", tableRestoreParts: "parts of a backup",
 	tableUses: "use of namespaces", tableSettings: "settings of namespaces", tableClocks: "clocks of namespaces", tableAccessPolicies: "access policies", tableAccessTokens: "access tokens",
 	tableAuthMethods: "auth methods", tableRewards: "reward functions", tableReplicas: "replicas of reward functions",
-	tableWorkerPools: "pools of workers",
+	tableWorkerPools: "pools of workers", tableAffinities: "hardware affinities",
+	tableFileSnapshots: "snapshots of files",
 }
 
 // TableCount is how many rows a table has.

@@ -46,6 +46,8 @@ const (
 	tableRewards        byte = 34
 	tableReplicas       byte = 35
 	tableWorkerPools    byte = 36
+	tableAffinities     byte = 45
+	tableFileSnapshots  byte = 33
 )
 
 // tables lists the tables in the order in which snapshots have them, a table behind
@@ -90,7 +92,9 @@ var tables = append([]tableDef{
 	sinceLevel(LevelResizing, defineTable(tableRestoreParts, func(d *containers) *table[uint32, RestorePart, *RestorePart] { return &d.restoreParts }, (*State).PutRestorePart)),
 	sinceLevel(LevelResizing, defineTable(tableRewards, func(d *containers) *table[string, Reward, *Reward] { return &d.rewards }, (*State).PutReward)),
 	sinceLevel(LevelResizing, defineTable(tableReplicas, func(d *containers) *table[ActionID, Replica, *Replica] { return &d.replicas }, (*State).PutReplica)),
+	sinceLevel(LevelResizing, defineTable(tableAffinities, func(d *containers) *table[string, Affinity, *Affinity] { return &d.affinities }, (*State).PutAffinity)),
 	sinceLevel(LevelResizing, defineTable(tableWorkerPools, func(d *containers) *table[string, WorkerPool, *WorkerPool] { return &d.workerPools }, (*State).PutWorkerPool)),
+	sinceLevel(LevelResizing, defineTable(tableFileSnapshots, func(d *containers) *table[FileSnapshotID, FileSnapshot, *FileSnapshot] { return &d.fileSnapshots }, (*State).PutFileSnapshot)),
 }, nextTables...)
 
 // tableDef is what is done alike with every table.

@@ -110,8 +110,9 @@ func (r *Worker) code(c *codec) {
 type WorkerLoad struct {
 	// Trajectories that it generates for, and those of them that generate now.
 	Trajectories, Generating uint32
-	// Predicted is how many tokens these are predicted to generate yet.
-	Predicted uint64
+	// Predicted is how many tokens these are predicted to generate yet, Prefill how many tokens of
+	// their prompts are predicted to be computed yet.
+	Predicted, Prefill uint64
 }
 
 type (

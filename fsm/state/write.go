@@ -197,8 +197,10 @@ func (s *State) PutTrajectory(r *Trajectory) {
 	if r.State == TrajectoryPending {
 		db(s).index.pending.Set(pendingTrajectory{r.Pool, r.Aside, r.ID})
 	}
+	s.indexFork(r, true)
 	if !r.State.Ended() {
 		db(s).index.counts.OpenTrajectories++
+		count(db(s).index.nsTrajectories, r.Namespace, 1)
 		if r.Node != 0 {
 			db(s).index.hosted.Set(hosted{r.Node, r.ID})
 		}
@@ -221,8 +223,10 @@ func (s *State) unindexTrajectory(r *Trajectory) {
 	if r.State == TrajectoryPending {
 		db(s).index.pending.Delete(pendingTrajectory{r.Pool, r.Aside, r.ID})
 	}
+	s.indexFork(r, false)
 	if !r.State.Ended() {
 		db(s).index.counts.OpenTrajectories--
+		count(db(s).index.nsTrajectories, r.Namespace, -1)
 		if r.Node != 0 {
 			db(s).index.hosted.Delete(hosted{r.Node, r.ID})
 		}

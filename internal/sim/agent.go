@@ -169,6 +169,8 @@ func (a *agent) do(step plan.Step) {
 		a.renew(step)
 	case plan.Report:
 		a.report(step)
+	case plan.ReportFrozen:
+		a.reportFrozen(step)
 	case plan.Journal:
 		a.write(step)
 	default:
@@ -197,6 +199,12 @@ func (a *agent) ask(step plan.Step) {
 		order = func() {
 			done := s.resize(step.Key, step.CPUs)
 			a.tell(func(p *plan.Plan) { p.Resized(step.Connection, step.Key, done, a.n.clock.Now()) })
+		}
+	case plan.Freeze:
+		delay = a.n.delay(luckResize+step.Key.Action, 100*microsecond, 5*millisecond)
+		order = func() {
+			s.freeze(step.Key, step.Frozen)
+			a.tell(func(p *plan.Plan) { p.Froze(step.Connection, step.Key, step.Frozen, true, a.n.clock.Now()) })
 		}
 	case plan.Forget:
 		order = func() { s.forget(step.Keys) }
@@ -454,6 +462,31 @@ func (a *agent) report(step plan.Report) {
 		a.hear(func(*agent) { finish(index, ok) })
 	})
 	a.proc.After(reportTimeout, func() { finish(0, false) })
+}
+
+// reportFrozen says to one server what is frozen.
+func (a *agent) reportFrozen(step plan.ReportFrozen) {
+	c := &logv1.ReportFrozen{Node: a.n.opts.Name, Incarnation: step.Incarnation}
+	for _, f := range step.Attempts {
+		c.Attempts = append(c.Attempts, &logv1.FrozenAttempt{ActionId: f.Key.Action, Attempt: f.Key.Attempt, Pause: f.Pause})
+	}
+	answered := false
+	finish := func(ok bool) {
+		if answered {
+			return
+		}
+		answered = true
+		wait := int64(0)
+		if !ok {
+			wait = a.next()
+		}
+		a.proc.After(wait, func() {
+			a.plan.FrozenReported(step.Attempts, ok)
+			a.wake()
+		})
+	}
+	a.n.opts.Servers.ReportFrozen(a.server, c, func(ok bool) { a.hear(func(*agent) { finish(ok) }) })
+	a.proc.After(reportTimeout, func() { finish(false) })
 }
 
 // fsync is how long a write to the journal takes.

@@ -28,12 +28,16 @@ func DesiredOf(s *state.State, node string, incarnation uint64) plan.Desired {
 	}
 	s.Attempts(n.ID, func(t *state.Attempt) bool {
 		var cpus plan.CPUs
-		if n.Resizes {
+		if n.Resizes && t.Ice <= state.IceWanted { // what is frozen has none, or not all yet
 			cpus = cpusOf(t.Cores)
+		}
+		freeze := uint32(0)
+		if t.Ice != state.IceNone {
+			freeze = t.Pause
 		}
 		d.Assignments = append(d.Assignments, plan.Assignment{
 			Key:  plan.Key{Action: uint64(t.Action), Attempt: t.Number, Incarnation: t.Incarnation},
-			Stop: t.Stop, CPUs: cpus,
+			Stop: t.Stop, CPUs: cpus, Freeze: freeze,
 			Work: Assigned{Cores: t.Cores, Spec: s.Action(t.Action).Spec, GPUs: t.Chunk.GPUs(), SetUp: t.SetUpNS},
 		})
 		return true
@@ -56,6 +60,7 @@ type Servers interface {
 	Register(server int, c *logv1.RegisterNode, answer func(r Registration, ok bool))
 	Renew(server int, node string, incarnation uint64, answer func(fenced, ok bool))
 	Report(server int, c *logv1.ReportAttempts, answer func(index uint64, ok bool))
+	ReportFrozen(server int, c *logv1.ReportFrozen, answer func(ok bool))
 	// Watch streams desired states from minIndex on, in order, until end is called
 	// by the server's side; it returns what ends it from the agent's.
 	Watch(server int, node string, incarnation, minIndex uint64, deliver func(plan.Desired), end func()) (cancel func())
@@ -66,6 +71,8 @@ type Servers interface {
 type Witness interface {
 	Began(node string, k plan.Key, cores state.CoreSet, gpus state.GPUSet)
 	Resized(node string, k plan.Key, cores state.CoreSet)
+	// Froze: its processes were stopped, or went on.
+	Froze(node string, k plan.Key, frozen bool)
 	Ended(node string, k plan.Key, complete bool)
 }
 

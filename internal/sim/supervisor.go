@@ -46,6 +46,7 @@ type execution struct {
 	changes     int
 	killed      plan.Reason // why it was told to die; 0: it was not
 	gone        bool
+	frozen      bool
 	// adopted is false while the supervisor that started it is dead.
 	adopted bool
 }
@@ -124,7 +125,7 @@ func (s *supervisor) attach() (connection int, runs []plan.Running, ends []plan.
 
 func (s *supervisor) list() (runs []plan.Running, ends []plan.Exit) {
 	for _, x := range s.running {
-		r := plan.Running{Key: x.key}
+		r := plan.Running{Key: x.key, Frozen: x.frozen}
 		if s.n.opts.Resizes {
 			r.CPUs = cpusOf(x.cores)
 		}
@@ -174,12 +175,34 @@ func (s *supervisor) resize(key plan.Key, cpus plan.CPUs) (done bool) {
 	}
 	x, cores := s.running[i], coresOf(cpus)
 	used := s.n.opts.Loop.Now() - x.since
+	if x.frozen {
+		used = 0
+	}
 	x.left = Rescaled(x.left-used, x.work.With(x.cores.Len()), x.work.With(cores.Len()))
 	x.cores = cores
 	x.changes++
 	s.n.opts.Witness.Resized(s.n.opts.Name, key, cores)
-	s.goOn(x)
+	if !x.frozen {
+		s.goOn(x)
+	}
 	return true
+}
+
+// freeze stops a running execution where it is, or lets it go on.
+func (s *supervisor) freeze(key plan.Key, frozen bool) {
+	i := slices.IndexFunc(s.running, func(x *execution) bool { return x.key == key })
+	if i < 0 || s.running[i].frozen == frozen {
+		return
+	}
+	x := s.running[i]
+	x.frozen = frozen
+	s.n.opts.Witness.Froze(s.n.opts.Name, key, frozen)
+	if !frozen {
+		s.goOn(x)
+		return
+	}
+	x.left = max(0, x.left-(s.n.opts.Loop.Now()-x.since))
+	x.changes++
 }
 
 // Rescaled returns how long it takes with other resources to do what is left, if all of it

@@ -89,6 +89,7 @@ func All() []Checker {
 		{Name: "engines", Promise: "an action is answered by the engine of its model on its own GPUs; engines that are awake fit, and none outlives its node's lease or its declaration", find: engines},
 		{Name: "files", Promise: "what an action leaves in the directory of its trajectory, later ones find", find: lastingFiles},
 		{Name: "samples", Promise: "a sample is given to one step, whole with its group and of an allowed version, and none that was accepted is lost", find: samples},
+		{Name: "rewards", Promise: "a reward function wants as many replicas as its calls need, has no more than allowed, and is gone once removed", find: rewards},
 		{Name: "tokens", Promise: "a client is streamed each token of its answer, once and in order", find: tokens},
 		{Name: "versions", Promise: "no sample is generated with weights older than its trajectory, and a worker that misses a version serves nothing", find: versions},
 		{Name: "quotas", Promise: "no more is in use at once than a provider allows", find: quotas},

@@ -57,7 +57,7 @@ func TestRetentionIsNoLoss(t *testing.T) {
 // TestWhatRunsUnderFaultsLookLike: everything here looks suspicious and breaks no
 // promise. A checker that objects would cry wolf in every other run.
 func TestWhatRunsUnderFaultsLookLike(t *testing.T) {
-	for _, c := range slices.Concat(unsuspicious, unsuspiciousEngines, unsuspiciousMembers, unsuspiciousSamples, unsuspiciousAnswers) {
+	for _, c := range slices.Concat(unsuspicious, unsuspiciousEngines, unsuspiciousMembers, unsuspiciousSamples, unsuspiciousRewards, unsuspiciousAnswers) {
 		t.Run(c.name, func(t *testing.T) {
 			r := healthy(t, 40)
 			c.change(t, r)
@@ -74,7 +74,7 @@ func TestWhatRunsUnderFaultsLookLike(t *testing.T) {
 // and the checker must say so with the given words, and show what it saw.
 func TestEveryCheckerSeesWhatItIsFor(t *testing.T) {
 	spoiled := map[string]int{}
-	for _, c := range slices.Concat(broken, brokenEngines, brokenMembers, brokenSamples, brokenAnswers) {
+	for _, c := range slices.Concat(broken, brokenEngines, brokenMembers, brokenSamples, brokenRewards, brokenAnswers) {
 		spoiled[c.checker]++
 		t.Run(c.checker+"/"+c.name, func(t *testing.T) {
 			r := healthy(t, 40)

@@ -59,6 +59,7 @@ func healthy(t testing.TB, rounds int) *history.Record {
 	p.finish()
 	beside(p.rec)
 	trainedBeside(p.rec)
+	scoredBeside(p.rec)
 	return p.rec
 }
 

@@ -13,6 +13,7 @@ import (
 	"rota/fsm"
 	"rota/fsm/state"
 	"rota/jepsen/history"
+	"rota/jepsen/late"
 	"rota/jepsen/model"
 )
 
@@ -40,6 +41,8 @@ type truth struct {
 	failing  map[engineOn]bool
 	last     *state.State
 	findings findings
+	// late is what is wrong with how late turns were because of actions; empty: nothing.
+	late string
 }
 
 // ending is how an action has ended.
@@ -109,6 +112,7 @@ type replayer struct {
 	*truth
 	machine *fsm.Machine
 	model   *model.Model // nil after it has disagreed
+	watch   *late.Watch  // nil after it has found something
 	// twin starts anew from the machine's snapshot at every entry of renew; nil
 	// after it has differed.
 	twin  *fsm.Machine
@@ -126,7 +130,7 @@ func replayLog(e *evidence) *truth {
 		return t // the log does not reach back to its beginning
 	}
 	r := &replayer{
-		truth: t, machine: fsm.New(fsm.Options{}), twin: fsm.New(fsm.Options{}), model: model.New(),
+		truth: t, machine: fsm.New(fsm.Options{}), twin: fsm.New(fsm.Options{}), model: model.New(), watch: late.New(),
 		renew: someIndexes(uint64(e.Seed), len(entries)), said: saidHashes(e.Record),
 	}
 	t.complete = true
@@ -186,6 +190,7 @@ func (r *replayer) apply(entry history.Entry) bool {
 				r.model = nil
 			}
 		}
+		r.learnLate(entry.Index, s)
 		r.learnEvents(entry.Index, s)
 		r.learnEngines(entry.Index, decoded.Commands, results)
 		r.learnRequests(entry.Index, decoded.Commands, results, s)
@@ -222,6 +227,16 @@ func (r *replayer) learnEvents(index uint64, s *state.State) {
 	}
 	r.revision = newest
 	r.learnResizes(s)
+}
+
+// learnLate notes the first turn that was late as it must not be.
+func (r *replayer) learnLate(index uint64, s *state.State) {
+	if r.watch == nil {
+		return
+	}
+	if err := r.watch.Step(s); err != nil {
+		r.late, r.watch = fmt.Sprintf("at entry %d: %v", index, err), nil
+	}
 }
 
 // learnGrant notes what an attempt was granted, which may be over already.

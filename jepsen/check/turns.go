@@ -17,7 +17,8 @@ import (
 // asked for. Holdings are those that the log grants, their holders hear which members their
 // groups lack, and every turn that was
 // acknowledged has ended in the end, as yielded if its holder was told so. Then nothing
-// is reserved any more.
+// is reserved any more. By the log, turns are late because of actions only by what these overran, and all
+// of that is counted.
 //
 // A holder has it from when it heard of that until it last looked; so it need not be
 // told that it was late, only not to be.
@@ -46,6 +47,9 @@ func turns(e *evidence, f *findings) {
 	endedTurns(e, f)
 	toldOfLosses(e, f)
 	nothingReserved(e, f)
+	if t := e.truth(); t.late != "" {
+		f.add(nil, "%s", t.late)
+	}
 }
 
 func jobOf(deployment string) string {

@@ -6,6 +6,7 @@ import (
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
 	"rota/internal/sim"
+	"rota/jepsen/late"
 	"rota/sched"
 )
 
@@ -19,6 +20,7 @@ type Model interface {
 type audit struct {
 	w       *World
 	model   Model
+	late    *late.Watch
 	every   uint64   // full checks are of each so many entries
 	checked uint64   // index of the newest entry that was checked
 	hashes  []uint64 // by index, from 1 on
@@ -31,7 +33,7 @@ type audit struct {
 }
 
 func newAudit(w *World, o Options) *audit {
-	return &audit{w: w, model: o.Model(), every: o.CheckEvery, ended: map[uint64]state.ActionState{}, endedTurns: map[uint64]bool{}}
+	return &audit{w: w, model: o.Model(), late: late.New(), every: o.CheckEvery, ended: map[uint64]state.ActionState{}, endedTurns: map[uint64]bool{}}
 }
 
 // check looks at the state after an entry.
@@ -56,6 +58,9 @@ func (a *audit) examine(e sim.Entry, results []*logv1.Result, s *state.State) er
 	if err := a.model.Step(e.Index, e.Term, &entry, results, s); err != nil {
 		return fmt.Errorf("the model disagrees: %w", err)
 	}
+	if err := a.late.Step(s); err != nil {
+		return err
+	}
 	a.level = s.Meta().Level
 	for i, c := range entry.Commands {
 		a.w.witness.queuedHook(c.GetSubmitHook(), results[i])
@@ -64,6 +69,9 @@ func (a *audit) examine(e sim.Entry, results []*logv1.Result, s *state.State) er
 	}
 	a.w.witness.changesHands(s)
 	if err := a.w.witness.gangsOf(s, uint64(len(a.events))); err != nil {
+		return err
+	}
+	if err := a.w.witness.rewardsOf(s, &entry); err != nil {
 		return err
 	}
 	check := s.CheckRows

@@ -40,8 +40,14 @@ type Summary struct {
 	Checker  string `json:"checker,omitempty"`
 	Evidence string `json:"evidence,omitempty"`
 
+	// GapActions started on members of a group between its turns; Overruns of them still ran when a
+	// reservation began.
+	GapActions int `json:"gap_actions"`
+	Overruns   int `json:"overruns"`
+
 	// Totals that only the text shows.
-	Executions, Resizes, Entries, Expiries, Elections, Upgrades, Stops, Late                                         int `json:"-"`
+	Executions, Resizes, Frozen, Entries, Expiries, Elections, Upgrades, Stops, Late                                 int `json:"-"`
+	Replicas, ReplicasReady, ReplicasFailed                                                                          int `json:"-"`
 	Gangs, GangsEnded, Jobs, TurnsLost, Hooks, Transfers, SharedTurns, Overtaken, Reads, Batches, Samples, Generated int `json:"-"`
 
 	Happened map[Kind]int `json:"-"`
@@ -93,6 +99,7 @@ func (s *Summary) add(o Outcome) {
 	s.Faults += o.Faults
 	s.Executions += o.Executions
 	s.Resizes += o.Resizes
+	s.Frozen += o.Frozen
 	s.Entries += o.Entries
 	s.Expiries += o.Expiries
 	s.Elections += o.Elections
@@ -104,6 +111,9 @@ func (s *Summary) add(o Outcome) {
 	s.Late += o.Late
 	s.Gangs += o.Gangs
 	s.GangsEnded += o.GangsEnded
+	s.Replicas += o.Replicas
+	s.ReplicasReady += o.ReplicasReady
+	s.ReplicasFailed += o.ReplicasFailed
 	s.Jobs += o.Jobs
 	s.Turns += o.Turns
 	s.TurnsLost += o.TurnsLost
@@ -113,6 +123,8 @@ func (s *Summary) add(o Outcome) {
 	s.Samples += o.Samples
 	s.Generated += o.Generated
 	s.SharedTurns += o.SharedTurns
+	s.GapActions += o.GapActions
+	s.Overruns += o.Overruns
 	s.Stops += o.Stops
 	for kind, n := range o.Happened {
 		s.Happened[kind] += n

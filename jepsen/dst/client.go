@@ -84,6 +84,8 @@ func repeatable(c *logv1.Command) bool {
 		return v.CreateRollout.Request != nil
 	case *logv1.Command_ReportGenerations:
 		return v.ReportGenerations.Request != nil
+	case *logv1.Command_ReportRewards:
+		return v.ReportRewards.Request != nil
 	}
 	return true
 }
@@ -330,6 +332,25 @@ func (c *client) extend(d *sim.Draw, id uint64) {
 	c.do(&logv1.Command{Verb: &logv1.Command_ExtendTrajectory{ExtendTrajectory: &logv1.ExtendTrajectory{
 		Id: id, TimeoutNs: max(d.Between(-20, 90), 0) * second, OnlyLater: d.Chance(300_000),
 	}}}, triesMax, ignore)
+}
+
+// closeOrHold closes a trajectory, sets when it closes, or pauses it for a while.
+func (c *client) closeOrHold(e Event, d *sim.Draw) {
+	id, pauses := pick(d, c.trajectories), sim.Draws(e.Luck).Of(2, 0)
+	switch {
+	case pauses.Chance(400_000):
+		c.pause(id, false, 1)
+		c.w.undoAfter(pauses.Between(0, 20)*second, func() { c.pause(id, true, triesMax) })
+	case d.Chance(300_000):
+		c.extend(d, id)
+	default:
+		c.close(id, triesMax)
+	}
+}
+
+// pause pauses a trajectory, or resumes it.
+func (c *client) pause(id uint64, resume bool, tries int) {
+	c.do(&logv1.Command{Verb: &logv1.Command_PauseTrajectory{PauseTrajectory: &logv1.PauseTrajectory{Id: id, Resume: resume}}}, tries, ignore)
 }
 
 func (c *client) cancel(ids ...uint64) {

@@ -44,6 +44,12 @@ func TestSeeds(t *testing.T) {
 	if sum.Gangs < 50*sum.Seeds || sum.GangsEnded < 10*sum.Seeds {
 		t.Errorf("%d gangs started, of %d a member did not succeed: too few", sum.Gangs, sum.GangsEnded)
 	}
+	if sum.Replicas < 50*sum.Seeds || sum.ReplicasReady < 20*sum.Seeds || sum.ReplicasFailed < 10*sum.Seeds {
+		t.Errorf("%d replicas of reward functions were started, %d became ready and %d failures were followed by a pause: too few", sum.Replicas, sum.ReplicasReady, sum.ReplicasFailed)
+	}
+	if sum.Frozen < 10*sum.Seeds {
+		t.Errorf("%d executions were frozen: too few", sum.Frozen)
+	}
 	if sum.Hooks < 20*sum.Seeds {
 		t.Errorf("%d hooks ran when groups changed hands: too few", sum.Hooks)
 	}
@@ -58,6 +64,9 @@ func TestSeeds(t *testing.T) {
 	}
 	if seeds == 12 && sum.SharedTurns < 12 {
 		t.Errorf("%d turns held GPUs that actions use between turns: too few", sum.SharedTurns)
+	}
+	if seeds == 12 && (sum.GapActions < 12 || sum.Overruns < 3) {
+		t.Errorf("%d actions started on such GPUs, and %d still ran when a reservation began: too few", sum.GapActions, sum.Overruns)
 	}
 	for _, f := range faults {
 		if seeds == 12 && sum.Happened[f.kind] == 0 {

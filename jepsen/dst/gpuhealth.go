@@ -89,3 +89,13 @@ func (c *client) incarnationOf(on int) (incarnation uint64) {
 	})
 	return incarnation
 }
+
+// loseGPUs takes GPUs of a node out of use for a while.
+func (c *client) loseGPUs(e Event) {
+	if e.Kind == SickGPUs {
+		c.reportGPUs(e.On, e.Luck)
+	} else {
+		c.disableGPUs(e.On, e.Luck)
+	}
+	c.w.undoAfter(e.For, func() { c.healGPUs(e.On, triesMax) })
+}

@@ -39,12 +39,12 @@ func (w *World) carryOut(e Event) {
 		c.changeWorker(e.Luck)
 	case Generate:
 		c.reportGenerations(e)
-	case SickGPUs:
-		c.reportGPUs(e.On, e.Luck)
-		w.undoAfter(e.For, func() { c.healGPUs(e.On, triesMax) })
-	case DisableGPUs:
-		c.disableGPUs(e.On, e.Luck)
-		w.undoAfter(e.For, func() { c.healGPUs(e.On, triesMax) })
+	case Reward:
+		c.changeReward(e.Luck)
+	case CallReward:
+		c.callReward(e)
+	case SickGPUs, DisableGPUs:
+		c.loseGPUs(e)
 	case Train:
 		newTrainer(w, e.On, e.Luck).start()
 	case ChangeJob:
@@ -58,11 +58,7 @@ func (w *World) carryOut(e Event) {
 	case Open:
 		c.open(e)
 	case Close:
-		if id := pick(&d, c.trajectories); d.Chance(300_000) {
-			c.extend(&d, id)
-		} else {
-			c.close(id, triesMax)
-		}
+		c.closeOrHold(e, &d)
 	case Drain:
 		c.drain(e.On, true, 1)
 		w.undoAfter(e.For, func() { c.drain(e.On, false, triesMax) })

@@ -133,6 +133,15 @@ func (n network) Report(server int, c *logv1.ReportAttempts, answer func(uint64,
 	})
 }
 
+// ReportFrozen implements sim.Servers.
+func (n network) ReportFrozen(server int, c *logv1.ReportFrozen, answer func(bool)) {
+	n.send(server, func(s *member) {
+		s.propose(&logv1.Command{Verb: &logv1.Command_ReportFrozen{ReportFrozen: c}}, func(r *logv1.Result, o outcome) {
+			n.answer(server, func() { answer(o == committed && r.Refusal == nil) })
+		})
+	})
+}
+
 // Watch implements sim.Servers.
 func (n network) Watch(server int, node string, incarnation, minIndex uint64, deliver func(plan.Desired), end func()) (cancel func()) {
 	st := &stream{net: n, number: server, node: node, incarnation: incarnation, minIndex: minIndex, deliver: deliver, end: end}

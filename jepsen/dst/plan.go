@@ -46,6 +46,8 @@ const (
 	TrainPolicy Kind = "train a policy"
 	Worker      Kind = "change a worker"
 	Generate    Kind = "report what was generated"
+	Reward      Kind = "change a reward function"
+	CallReward  Kind = "report calls of reward functions"
 	// GPUs are sick, or out of use, for a while.
 	SickGPUs    Kind = "report sick GPUs"
 	DisableGPUs Kind = "disable GPUs"
@@ -183,6 +185,7 @@ func newPlan(c config, length int64) Plan {
 	p.migrations(c)
 	p.rollouts(c)
 	p.workers(c)
+	p.rewards(c)
 	p.gpuHealth(c)
 	p.trainings(c)
 	p.faults(&d, c)

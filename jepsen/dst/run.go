@@ -67,10 +67,13 @@ type Outcome struct {
 	Simulated time.Duration
 	// Actions that were accepted, executions that began, how often one was given other
 	// cores, entries that were committed, faults that really happened.
-	Actions, Executions, Resizes, Entries, Faults int
-	Expiries, Elections                           int
+	Actions, Executions, Resizes, Frozen, Entries, Faults int
+	Expiries, Elections                                   int
 	// Gangs that started, and those of which a member did not succeed.
 	Gangs, GangsEnded int
+	// Replicas of reward functions that were started, those that became ready, and failures of
+	// some that a pause followed.
+	Replicas, ReplicasReady, ReplicasFailed int
 	// Reads that were answered.
 	Reads int
 	// Overtaken are expiries of nodes that had come back when they were committed.
@@ -88,6 +91,9 @@ type Outcome struct {
 	Generated int
 	// SharedTurns held a group whose members' GPUs actions use between turns.
 	SharedTurns int
+	// GapActions started on members of a group between its turns; Overruns of them still ran when a
+	// reservation began.
+	GapActions, Overruns int
 	// Upgrades of a server to a newer build; Stops at a feature level
 	// that the server's build did not know.
 	Upgrades, Stops int
@@ -163,12 +169,13 @@ func RunPlan(p Plan, o Options) (out Outcome) {
 
 func (w *World) outcome(p Plan) Outcome {
 	out := Outcome{
-		Seed: p.Seed, Simulated: w.simulated(), Executions: w.witness.began, Resizes: w.witness.resized, Entries: int(w.log.Last()),
+		Seed: p.Seed, Simulated: w.simulated(), Executions: w.witness.began, Resizes: w.witness.resized, Frozen: w.witness.frozen, Entries: int(w.log.Last()),
 		Partitions: w.partitions, PartitionsLed: w.partitionsLed,
 		Faults: w.faults, Expiries: w.expiries, Overtaken: w.overtaken, Reads: w.reads, Elections: w.elections, Upgrades: w.upgrades, Stops: w.stops, Late: w.lates, Happened: w.happened,
+		Replicas: w.witness.replicasStarted, ReplicasReady: w.witness.replicasReady, ReplicasFailed: w.witness.replicasFailed,
 		Gangs: len(w.witness.gangs), GangsEnded: w.witness.gangsEnded,
 		Turns: w.witness.turns, TurnsLost: w.turnsLost, Hooks: w.witness.hooks, Transfers: w.witness.transfers,
-		Batches: len(w.witness.batches), Samples: len(w.witness.sampled), Generated: w.witness.generated, SharedTurns: w.witness.shared,
+		Batches: len(w.witness.batches), Samples: len(w.witness.sampled), Generated: w.witness.generated, SharedTurns: w.witness.shared, GapActions: w.audit.late.Gaps, Overruns: w.audit.late.Overruns,
 		Digest: w.digest, Violation: w.violation, Story: w.story, Plan: p,
 	}
 	w.servers[0].rep.View(func(s *state.State) {
@@ -234,6 +241,7 @@ func (w *World) tidyUp() {
 	c := w.clients[0]
 	c.activate(levelMax, 1)
 	w.endJobs()
+	w.view(c.endRewards)
 	w.view(func(s *state.State) {
 		s.Nodes(0, func(n *state.Node) bool {
 			if n.Draining {
@@ -322,7 +330,7 @@ func (w *World) left() (what string) {
 		case s.Meta().Level < levelMax:
 			what = fmt.Sprintf("feature level %d is still active", s.Meta().Level)
 		default:
-			what = cmp.Or(jobsLeft(s), migrationsLeft(s))
+			what = cmp.Or(jobsLeft(s), migrationsLeft(s), rewardsLeft(s))
 		}
 	})
 	for _, n := range w.nodes {

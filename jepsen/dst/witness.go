@@ -19,6 +19,7 @@ type witness struct {
 	transfers  int // that nodes were told to pull
 	generated  int // reports of what a trajectory generated that were accepted
 	resized    int // times that one was given other cores
+	frozen     int // times that one was frozen
 	// groups has who holds what now, as the holders see it. The newest token of a
 	// group and the newest turn of a deployment only ever grow.
 	groups  map[state.GroupID]*hold
@@ -41,6 +42,11 @@ type witness struct {
 	// did not succeed.
 	gangs      map[state.ActionID]*gangSeen
 	gangsEnded int
+	// rewards and replicas are what was last seen of them; the counts are of replicas that were
+	// started, became ready, and of failures that a pause followed.
+	rewards                                        map[string]rewardSeen
+	replicas                                       map[state.ActionID]replicaSeen
+	replicasStarted, replicasReady, replicasFailed int
 }
 
 type token struct {
@@ -53,6 +59,8 @@ type execution struct {
 	key   plan.Key
 	cores state.CoreSet
 	gpus  state.GPUSet
+	// frozen: it uses none of its cores.
+	frozen bool
 }
 
 func newWitness(fail func(string, ...any)) *witness {
@@ -63,7 +71,8 @@ func newWitness(fail func(string, ...any)) *witness {
 		turnGPUs: map[string]state.GPUSet{},
 		hookOf:   map[uint64]state.GroupID{}, handovers: map[uint64]*handover{},
 		batches: map[policyStep][]state.TrajectoryID{}, sampled: map[state.TrajectoryID]policyStep{},
-		gangs: map[state.ActionID]*gangSeen{},
+		gangs:   map[state.ActionID]*gangSeen{},
+		rewards: map[string]rewardSeen{}, replicas: map[state.ActionID]replicaSeen{},
 	}
 }
 
@@ -89,7 +98,7 @@ func (w *witness) Began(node string, k plan.Key, cores state.CoreSet, gpus state
 	}
 	w.hookBegins(k.Action)
 	w.seen[t] = true
-	w.live[k.Action] = execution{node, k, cores, gpus}
+	w.live[k.Action] = execution{node: node, key: k, cores: cores, gpus: gpus}
 	w.busyGPUs[node] |= gpus
 	w.busy[node] = w.busy[node].Union(cores)
 }
@@ -99,6 +108,11 @@ func (w *witness) Resized(node string, k plan.Key, cores state.CoreSet) {
 	x, ok := w.live[k.Action]
 	if !ok || x.key != k {
 		return // a violation was told when it began
+	}
+	if x.frozen { // it is judged when it goes on
+		x.cores = cores
+		w.live[k.Action] = x
+		return
 	}
 	others := w.busy[node].Minus(x.cores)
 	if both := others.Intersect(cores); both != (state.CoreSet{}) {
@@ -113,6 +127,26 @@ func (w *witness) Resized(node string, k plan.Key, cores state.CoreSet) {
 	w.live[k.Action] = x
 }
 
+// Froze implements sim.Witness. What is frozen gives its cores away: it goes on with others, or with
+// the same ones again.
+func (w *witness) Froze(node string, k plan.Key, frozen bool) {
+	x, ok := w.live[k.Action]
+	if !ok || x.key != k {
+		return // a violation was told when it began
+	}
+	x.frozen = frozen
+	if frozen {
+		w.frozen++
+		w.busy[node] = w.busy[node].Minus(x.cores)
+	} else {
+		if both := w.busy[node].Intersect(x.cores); both != (state.CoreSet{}) {
+			w.fail("cores %v of %s are in use when attempt %d of action %d goes on with them after a pause", both.Slice(), node, k.Attempt, k.Action)
+		}
+		w.busy[node] = w.busy[node].Union(x.cores)
+	}
+	w.live[k.Action] = x
+}
+
 // Ended implements sim.Witness.
 func (w *witness) Ended(node string, k plan.Key, complete bool) {
 	x, ok := w.live[k.Action]
@@ -120,7 +154,9 @@ func (w *witness) Ended(node string, k plan.Key, complete bool) {
 		return // a violation was told when it began
 	}
 	delete(w.live, k.Action)
-	w.busy[node] = w.busy[node].Minus(x.cores)
+	if !x.frozen {
+		w.busy[node] = w.busy[node].Minus(x.cores)
+	}
 	w.busyGPUs[node] &^= x.gpus
 	if complete {
 		w.done[token{k.Action, k.Attempt}] = true

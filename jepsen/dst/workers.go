@@ -46,11 +46,15 @@ func (c *client) changeWorker(luck uint64) {
 			version = p.Version - min(p.Version, uint64(d.Skewed(0, 2)))
 		}
 	})
+	if d.Chance(100_000) {
+		c.do(affinity(&d, policy), triesMax, ignore)
+		return
+	}
 	switch n := d.N(100); {
 	case n < 30 || !there:
 		c.do(&logv1.Command{Verb: &logv1.Command_RegisterWorker{RegisterWorker: &logv1.RegisterWorker{
-			Name: name, Policy: policy, Url: "http://" + name, Node: nodeName(int(d.N(int64(c.w.config.nodes)))), Hardware: hardwareName(d.N(2)), Version: version,
-			Slots: uint32(d.N(5)), Prefill_1KNs: d.N(second), Profile: []*logv1.WorkerProfilePoint{{BatchSize: 1, TokenNs: d.Between(1, 40) * millisecond}},
+			Name: name, Policy: policy, Url: "http://" + name, Node: nodeName(int(d.N(int64(c.w.config.nodes)))), Hardware: hardwareName(d.N(3)), Version: version,
+			Slots: uint32(d.N(5)), Cost: uint64(d.N(3)), Prefill_1KNs: d.N(second), Profile: []*logv1.WorkerProfilePoint{{BatchSize: 1, TokenNs: d.Between(1, 40) * millisecond}},
 		}}}, triesMax, ignore)
 	case n < 90:
 		v := &logv1.UpdateWorker{Name: name, Version: &version, Up: d.Chance(200_000)}
@@ -64,6 +68,15 @@ func (c *client) changeWorker(luck uint64) {
 	}
 }
 
+// affinity says which hardware a task class goes to, or takes that back.
+func affinity(d *sim.Draw, policy string) *logv1.Command {
+	v := &logv1.SetAffinity{Policy: policy, TaskClass: fmt.Sprintf("task-%d", d.N(2)), CostPercent: uint32(d.N(101)), Remove: d.Chance(200_000)}
+	if d.Chance(700_000) {
+		v.Hardware, v.SpillPercent = []string{hardwareName(d.N(2))}, uint32(d.N(2)*50)
+	}
+	return &logv1.Command{Verb: &logv1.Command_SetAffinity{SetAffinity: v}}
+}
+
 func hardwareName(n int64) string { return fmt.Sprintf("hardware-%d", n) }
 
 // generation is what is said of a member that workers generate for; nil for some.
@@ -73,7 +86,7 @@ func generation(d *sim.Draw, policy string) *logv1.GenerationSpec {
 	}
 	g := &logv1.GenerationSpec{Policy: policy, TaskClass: fmt.Sprintf("task-%d", d.N(2)), PromptTokens: uint32(d.N(4000))}
 	if d.Chance(500_000) {
-		g.Hardware = []string{hardwareName(d.N(3))}
+		g.Hardware = []string{hardwareName(d.N(4))}
 	}
 	return g
 }

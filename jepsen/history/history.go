@@ -46,6 +46,10 @@ const (
 	PutSample       Verb = "put-sample"      // Inputs Target (a trajectory), Reward; outputs Accepted, State
 	GetBatch        Verb = "get-batch"       // Inputs Policy, Step, Need; outputs Batch, Replayed
 	PublishVersion  Verb = "publish-version" // Inputs Policy, Version
+	RegisterReward  Verb = "register-reward" // Inputs Function, Limit (replicas), Need (calls that one takes)
+	ReportReward    Verb = "report-reward"   // Inputs RequestID, Function, Calls
+	GetReward       Verb = "get-reward"      // Input Function; outputs Limit, Wanted, IDs (of replicas that do not drain)
+	RemoveReward    Verb = "remove-reward"   // Input Function
 	Generate        Verb = "generate"        // Inputs Target (a trajectory), Policy, Want; outputs Text, Versions
 )
 
@@ -102,6 +106,10 @@ type Op struct {
 	// Accepted: the sample is in the buffer.
 	Accepted bool          `json:"accepted,omitempty"`
 	Batch    []TrainSample `json:"batch,omitempty"`
+	// Function that scores samples, how many calls of it there are, and how many replicas it wants.
+	Function string `json:"function,omitempty"`
+	Calls    uint32 `json:"calls,omitempty"`
+	Wanted   uint32 `json:"wanted,omitempty"`
 	// Want is the whole text that an engine generates for a prompt. Text is what a client was
 	// streamed of it, and Versions are those of the weights that its parts were generated with.
 	Want     string   `json:"want,omitempty"`

@@ -52,6 +52,9 @@ func (m *Model) inLine(q []*action, n int) (line []*action) {
 // servable: a usable node could run the action when it is empty, or the quota that it
 // waits for may be given to it.
 func (m *Model) servable(a *action) bool {
+	if t := m.trajectories[a.Trajectory]; t != nil && t.Paused() {
+		return false
+	}
 	if u := a.missing(); u != nil {
 		return !m.cannotTake(a) && !u.quota.halted
 	}
@@ -86,6 +89,9 @@ func (m *Model) compareAside(p *pool) error {
 	queues := []*queue{&p.queue, &p.coreless, &p.gangs}
 	for _, q := range p.gpuQueues {
 		queues = append(queues, q)
+	}
+	for _, n := range p.nodes {
+		queues = append(queues, &n.queue, &n.coreless)
 	}
 	for _, q := range m.quotaList {
 		queues = append(queues, &q.queue)

@@ -115,6 +115,9 @@ func (m *Model) touchClass(c *class) {
 // learn takes over how long an attempt took that succeeded, but for the set-up
 // of its model, with so many GPUs or, without, cores.
 func (m *Model) learn(a *action, r *logv1.AttemptReport) {
+	if a.pause != 0 { // what it took tells nothing
+		return
+	}
 	took := r.ExecNs - m.setUpInside(a)
 	m.lives(a, state.EndReason(r.Reason), took)
 	good := state.EndReason(r.Reason) == state.EndExited && r.ExitCode == 0 && took > 0 && took <= execMax

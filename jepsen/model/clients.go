@@ -237,7 +237,7 @@ func (m *Model) cancelActions(c *logv1.CancelActions, got *logv1.Result) error {
 }
 
 func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
-	if m.level < levelResizing && (c.Objective != 0 || len(c.Spec) > 0 || c.TimeoutNs != 0 || c.Rollout != nil || c.Generation != nil || len(c.Labels) > 0 || c.Container) {
+	if m.level < levelResizing && (c.Objective != 0 || len(c.Spec) > 0 || c.TimeoutNs != 0 || c.Rollout != nil || c.Generation != nil || len(c.Labels) > 0 || c.Container || c.SnapshotId != 0) {
 		return refused(got, "LEVEL_NOT_ACTIVE")
 	}
 	if done, err := m.replayed(c.Request, state.VerbOpenTrajectory, 1, got); done {
@@ -248,6 +248,7 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 	v.refuse(ns == 0, "NAMESPACE_NOT_FOUND")
 	v.refuse(len(c.Name) > nameBytesMax || c.IdleTimeoutNs < 0 || badTimeout(c.TimeoutNs), "INVALID")
 	v.refuse(m.counts.OpenTrajectories >= int(m.settings.TrajectoriesMax), "TOO_MANY_TRAJECTORIES")
+	m.mayOpen(&v, ns)
 	m.joinsPool(&v, &logv1.Action{Pool: c.Pool, CoresMin: 1, MemoryBytes: c.MemoryBytes})
 	m.asksForContainer(&v, c)
 	m.asksToSpread(&v, c)
@@ -255,6 +256,7 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 	r, group := m.joins(&v, ns, c.Rollout)
 	m.generates(&v, c.Generation)
 	v.refuse(r != nil && c.Generation != nil && r.Policy != c.Generation.Policy, "INVALID")
+	on := m.forks(&v, ns, c)
 	if ok, err := v.judge(got); !ok {
 		return err
 	}
@@ -280,6 +282,12 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 	}
 	if err := m.joinRollout(r, group, t); err != nil {
 		return err
+	}
+	if on != nil {
+		t.Snapshot, m.onlyArrivals = state.FileSnapshotID(c.SnapshotId), false
+		if err := m.moveIn(t, on); err != nil {
+			return err
+		}
 	}
 	m.remember(c.Request, state.VerbOpenTrajectory, uint64(t.ID), 1)
 	return result(got, &logv1.Result{FirstId: uint64(t.ID), Count: 1})

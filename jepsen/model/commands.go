@@ -44,6 +44,10 @@ func (m *Model) command(c *logv1.Command, got *logv1.Result) error {
 		return m.close(v.CloseTrajectory, got)
 	case *logv1.Command_ExtendTrajectory:
 		return m.extend(v.ExtendTrajectory, got)
+	case *logv1.Command_PauseTrajectory:
+		return m.pausing(v.PauseTrajectory, got)
+	case *logv1.Command_ReportFrozen:
+		return m.froze(v.ReportFrozen, got)
 	case *logv1.Command_RegisterNode:
 		return m.register(v.RegisterNode, got)
 	case *logv1.Command_ReportAttempts:
@@ -91,6 +95,9 @@ func (m *Model) engineCommand(c *logv1.Command, got *logv1.Result) error {
 		return m.reportEngines(v.ReportEngines, got)
 	}
 	if known, err := m.migrationCommand(c, got); known {
+		return err
+	}
+	if known, err := m.snapshotCommand(c, got); known {
 		return err
 	}
 	if known, err := m.restoreCommand(c, got); known {
@@ -164,16 +171,17 @@ var codes = map[string]uint32{
 	"ACTION_NOT_FOUND": 5, "TRAJECTORY_NOT_FOUND": 5, "NODE_NOT_FOUND": 5, "NAMESPACE_NOT_FOUND": 5, "POOL_NOT_FOUND": 5,
 	"QUOTA_NOT_FOUND": 5, "CLASS_NOT_FOUND": 5, "NODE_GROUP_NOT_FOUND": 5, "JOB_NOT_FOUND": 5, "TURN_NOT_FOUND": 5,
 	"ENGINE_NOT_FOUND": 5, "TOO_MANY_ENGINES": 8,
+	"SNAPSHOT_NOT_FOUND": 5, "TOO_MANY_SNAPSHOTS": 8, "NODE_FULL": 8, "TRAJECTORY_PENDING": 9, "TRAJECTORY_BUSY": 9, "SNAPSHOT_LOST": 9, "SNAPSHOT_NOT_READY": 9, "NODE_DRAINED": 9,
 	"NODE_GROUP_EXISTS": 6, "JOB_EXISTS": 6,
 	"TOO_MANY_NODE_GROUPS": 8, "TOO_MANY_JOBS": 8, "TOO_MANY_DEPLOYMENTS": 8, "TOO_MANY_TURNS": 8,
 	"NODE_GROUP_IN_USE": 9, "GPUS_TAKEN": 9, "NODE_GROUP_TOO_NARROW": 9, "TOO_FEW_SPARES": 9, "JOB_STATE": 9, "MOVE_REFUSED": 9, "TURN_FENCED": 9, "TURN_ENDED": 9, "TURN_WAITING": 9, "TURN_SETTING_UP": 9, "CONTEXT_SWITCH_OVER": 9,
 	"REQUEST_MISMATCH": 6, "NAMESPACE_EXISTS": 6, "QUOTA_EXISTS": 6,
-	"QUEUE_FULL": 8, "NAMESPACE_QUEUE_FULL": 8, "TOO_MANY_TRAJECTORIES": 8, "TOO_MANY_NAMESPACES": 8, "TOO_MANY_REQUESTS": 8, "TRAJECTORY_FULL": 8,
+	"QUEUE_FULL": 8, "NAMESPACE_QUEUE_FULL": 8, "TOO_MANY_TRAJECTORIES": 8, "NAMESPACE_TRAJECTORIES_FULL": 8, "TOO_MANY_NAMESPACES": 8, "TOO_MANY_REQUESTS": 8, "TRAJECTORY_FULL": 8,
 	"TOO_MANY_QUOTAS": 8, "TOO_MANY_CLASSES": 8, "TOO_MANY_GPU_CLASSES": 8, "TOO_MANY_SPREAD_LABELS": 8,
 	"TRAJECTORY_ENDED": 9, "NODE_NAME_TAKEN": 9, "NODE_UP": 9, "BOOTSTRAPPED": 9, "LEVEL_ACTIVE": 9, "LEVEL_NOT_ACTIVE": 9, "QUOTA_IN_USE": 9, "CLASS_IN_USE": 9,
 	"POOL_IN_USE": 9, "NAMESPACE_IN_USE": 9, "TOO_MANY_POOLS": 8, "TOO_MANY_NODES": 8,
 	"REWARD_NOT_FOUND": 5, "TOO_MANY_REWARDS": 8, "REWARD_CHANGED": 9,
-	"WORKER_NOT_FOUND": 5, "TOO_MANY_WORKERS": 8, "NO_GENERATION": 9,
+	"AFFINITY_NOT_FOUND": 5, "TOO_MANY_AFFINITIES": 8, "WORKER_NOT_FOUND": 5, "TOO_MANY_WORKERS": 8, "NO_GENERATION": 9,
 	"WORKER_POOL_NOT_FOUND": 5, "TOO_MANY_WORKER_POOLS": 8, "PLAN_OUTDATED": 9, "POLICY_IN_USE": 9,
 	"WORKER_POOL_MEMBER_NOT_FOUND": 5, "WORKER_POOL_MEMBER_LEAVES": 9, "WORKER_POOL_MEMBER_BUSY": 9,
 	"MIGRATION_NOT_FOUND": 5, "TOO_MANY_MIGRATIONS": 8, "NO_CACHE": 9,

@@ -55,7 +55,7 @@ func (m *Model) finish() error {
 	if err := m.compareClasses(m.touchedClasses); err != nil {
 		return err
 	}
-	for _, compare := range []func() error{m.compareStaged, m.compareMigrations, m.compareWorkers} {
+	for _, compare := range []func() error{m.compareStaged, m.compareMigrations, m.compareSnapshots, m.compareWorkers} {
 		if err := compare(); err != nil {
 			return err
 		}
@@ -139,6 +139,7 @@ func (m *Model) learnStops() {
 		for _, a := range t.live {
 			if a.State == state.ActionRunning && a.CancelReason == 0 && (all || m.s.Action(a.ID).CancelReason == state.EndTrajectoryEnded) {
 				a.CancelReason = state.EndTrajectoryEnded
+				m.stopsThawing(a)
 				m.touchAction(a)
 			}
 		}
@@ -228,7 +229,7 @@ func (m *Model) compareAttempt(a *action) error {
 	case at.Stop != (a.CancelReason != 0):
 		return fmt.Errorf("action %d was told to stop: %v, must be %v", a.ID, at.Stop, a.CancelReason != 0)
 	}
-	return nil
+	return a.comparePause(at)
 }
 
 func (m *Model) compareTrajectory(t *trajectory) error {

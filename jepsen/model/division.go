@@ -46,7 +46,7 @@ func (n *node) available() int {
 	}
 	left := n.CoreCount()
 	for _, a := range n.running {
-		if a.follows {
+		if a.follows && !a.frozen() {
 			left -= int(a.CoresMin)
 		} else {
 			left -= a.cores.Len()
@@ -122,9 +122,10 @@ func (m *Model) judgeDivision(n *node, row *state.Node) error {
 			return err
 		}
 		free = free.Minus(at.Cores)
-		if a.follows {
-			spare += uint32(at.Cores.Len()) - a.CoresMin
-		}
+		spare += a.spare()
+	}
+	if err := n.thawsFirst(row); err != nil {
+		return err
 	}
 	if row.Free != free || row.Spare != spare {
 		return fmt.Errorf("cores %v are free and %d to spare, must be %v and %d", row.Free.Slice(), row.Spare, free.Slice(), spare)
@@ -147,6 +148,10 @@ func (m *Model) judgeDivision(n *node, row *state.Node) error {
 func (a *action) goesOnWith(at *state.Attempt, divided bool, now int64) error {
 	had, has := a.cores.Len(), at.Cores.Len()
 	switch {
+	case a.frozen() && at.Cores != a.cores:
+		return fmt.Errorf("action %d is frozen with cores %v, and has %v", a.ID, a.cores.Slice(), at.Cores.Slice())
+	case a.frozen():
+		return nil
 	case !a.follows && (at.Cores != a.cores || at.Least != 0):
 		return fmt.Errorf("action %d keeps its cores %v, and has %v", a.ID, a.cores.Slice(), at.Cores.Slice())
 	case !a.follows:
@@ -172,7 +177,7 @@ func (n *node) idleCores(row *state.Node) error {
 		return nil
 	}
 	for _, a := range n.running {
-		if a.follows && a.CancelReason == 0 && !a.hasCurve() && a.atMost(a.cores.Len()+n.Free.Len()) > a.cores.Len() {
+		if a.follows && a.ice == state.IceNone && a.CancelReason == 0 && !a.hasCurve() && a.atMost(a.cores.Len()+n.Free.Len()) > a.cores.Len() {
 			return fmt.Errorf("action %d has %d cores and could use some of the %d that are free; it is to be divided at %d, and was at %d",
 				a.ID, a.cores.Len(), n.Free.Len(), row.DivideAt, n.DividedAt)
 		}
@@ -196,7 +201,7 @@ func (m *Model) fairShares(n *node) error {
 // comparable: both can use the same cores, with equal gain as far as is known.
 func (a *action) comparable(b *action) bool {
 	for _, x := range []*action{a, b} {
-		if !x.follows || x.CancelReason != 0 || x.Needs != nil && (len(x.Needs.Cores) > 0 || x.profile().Points != nil) {
+		if !x.follows || x.ice != state.IceNone || x.CancelReason != 0 || x.Needs != nil && (len(x.Needs.Cores) > 0 || x.profile().Points != nil) {
 			return false
 		}
 	}

@@ -28,6 +28,9 @@ func (m *Model) extend(c *logv1.ExtendTrajectory, got *logv1.Result) error {
 		return refused(got, "TRAJECTORY_ENDED")
 	}
 	at := m.in(c.TimeoutNs)
+	if t.Paused() && at != 0 { // its time stands still
+		at -= max(0, m.now-t.PausedAt)
+	}
 	never, earlier := t.Deadline == 0, at != 0 && at < t.Deadline
 	if c.OnlyLater && (never || earlier) {
 		return result(got, &logv1.Result{FirstId: c.Id})
@@ -46,6 +49,9 @@ func (m *Model) watchDeadline(t *trajectory) {
 
 // closesAt is the earlier of its deadline and the end of its idle time; 0: neither.
 func (t *trajectory) closesAt() int64 {
+	if t.Paused() {
+		return 0
+	}
 	at := t.Deadline
 	if t.IdleTimeoutNS > 0 && len(t.live) == 0 {
 		if idle := t.IdleSince + t.IdleTimeoutNS; at == 0 || idle < at {

@@ -24,6 +24,13 @@ func (w *rolling) one() *logv1.Command {
 		return &logv1.Command{Verb: &logv1.Command_CreateRollout{CreateRollout: &logv1.CreateRollout{Policy: "p", Groups: 3, SamplesPerGroup: 4, Redundant: 2, Staleness: 1}}}
 	case n == 2:
 		return &logv1.Command{Verb: &logv1.Command_PublishVersion{PublishVersion: &logv1.PublishVersion{Policy: "p", Version: w.rand.Uint64N(w.index)}}}
+	case n == 3:
+		return &logv1.Command{Verb: &logv1.Command_SetAffinity{SetAffinity: &logv1.SetAffinity{
+			Policy: w.pick("p", "q"), TaskClass: w.pick("", "code"), Hardware: [][]string{nil, {"x"}, {"y", "x"}, {"x", "x"}}[w.rand.IntN(4)],
+			CostPercent: w.rand.Uint32N(120), SpillPercent: w.rand.Uint32N(3) * 40, Remove: w.rand.IntN(4) == 0,
+		}}}
+	case n == 4:
+		return w.register(w.pick("a", "b", "c"))
 	case n < 6:
 		return nodeOf(w.pick("n1", "n2"), 2, 1000)
 	case n < 20:
@@ -43,6 +50,16 @@ func (w *rolling) one() *logv1.Command {
 	return &logv1.Command{Verb: &logv1.Command_ReportGenerations{ReportGenerations: c}}
 }
 
+// register has a worker of some kind, speed and price.
+func (w *rolling) register(name string) *logv1.Command {
+	first := 1 + w.rand.Int64N(20_000_000)
+	return &logv1.Command{Verb: &logv1.Command_RegisterWorker{RegisterWorker: &logv1.RegisterWorker{
+		Name: name, Policy: "p", Url: "http://" + name, Hardware: w.pick("x", "y", ""), Cost: w.rand.Uint64N(4), Degree: 1 + w.rand.Uint32N(3), Version: 1 << 40,
+		Slots: w.rand.Uint32N(6), Prefill_1KNs: w.rand.Int64N(2) * w.rand.Int64N(200_000_000),
+		Profile: []*logv1.WorkerProfilePoint{{BatchSize: 1, TokenNs: first}, {BatchSize: 8, TokenNs: first + w.rand.Int64N(30_000_000)}},
+	}}}
+}
+
 func (w *rolling) open() *logv1.Command {
 	c := &logv1.OpenTrajectory{MemoryBytes: 40, IdleTimeoutNs: 200 * second}
 	if w.rand.IntN(10) > 0 {
@@ -58,6 +75,7 @@ func (w *rolling) open() *logv1.Command {
 // what the model says.
 func TestRandomGenerations(t *testing.T) {
 	var learned, withSiblings, together int
+	var chosen [4]int // by state.HardwareChoice
 	for seed := range uint64(4) {
 		w := &rolling{world: newWorld(t, seed, &logv1.Settings{RetentionNs: 100 * second})}
 		w.must(t, levelThree, nodeOf("n1", 2, 1000), nodeOf("n2", 2, 1000))
@@ -93,9 +111,13 @@ func TestRandomGenerations(t *testing.T) {
 				withSiblings += int(g.SiblingsSeen)
 			}
 		}
+		w.s.Generations(0, func(g *state.Generation) bool { chosen[g.Choice.By]++; return true })
 		if n := len(w.model.workers.ending); n > 0 {
 			t.Errorf("seed %d: %d trajectories ended without an event", seed, n)
 		}
+	}
+	if chosen[state.HardwareRuled] < 10 || chosen[state.HardwareMeasured] < 10 {
+		t.Errorf("hardware was chosen %v times by the ways to choose it", chosen)
 	}
 	if learned < 300 || withSiblings < 100 || together < 20 {
 		t.Errorf("%d trajectories were learned, %d stages had siblings, several were learned in %d entries", learned, withSiblings, together)

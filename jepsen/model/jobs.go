@@ -241,6 +241,9 @@ func widest(c *logv1.Cycle) (nodes int64) {
 }
 
 func (m *Model) submitJob(c *logv1.SubmitJob, got *logv1.Result) error {
+	if m.level < levelResizing && len(c.Labels) > 0 {
+		return refused(got, "LEVEL_NOT_ACTIVE")
+	}
 	if done, err := m.replayed(c.Request, state.VerbSubmitJob, 1, got); done {
 		return err
 	}
@@ -253,7 +256,7 @@ func (m *Model) submitJob(c *logv1.SubmitJob, got *logv1.Result) error {
 	var v verdict
 	v.refuse(ns == 0, "NAMESPACE_NOT_FOUND")
 	v.refuse(c.Name == "" || len(c.Name) > nameBytesMax || c.Nodes < 1 || c.SetUpNs < 0, "INVALID")
-	v.refuse(c.Backfill && c.Cycle != nil || !soundHooks(c.Hooks), "INVALID")
+	v.refuse(c.Backfill && c.Cycle != nil || !soundHooks(c.Hooks) || !labelsAllowed(c.Labels), "INVALID")
 	v.refuse(c.Cycle != nil && (!m.soundCycle(c.Cycle) || widest(c.Cycle) > c.Nodes), "INVALID")
 	v.refuse(m.jobs[name] != nil, "JOB_EXISTS")
 	v.refuse(!wide, "UNSATISFIABLE")
@@ -266,7 +269,7 @@ func (m *Model) submitJob(c *logv1.SubmitJob, got *logv1.Result) error {
 	j := &job{Job: state.Job{
 		ID: m.lastJob, Namespace: ns, Name: c.Name, State: state.JobQueued, Backfill: c.Backfill, Nodes: c.Nodes,
 		Cycle: inSlots(c.Cycle, m.settings.LedgerSlotNS), SetUpNS: c.SetUpNs, SubmittedAt: m.now,
-		Deployments: declared(c.Hooks),
+		Deployments: declared(c.Hooks), Labels: state.Labels(labelsText(c.Labels)),
 	}}
 	m.jobs[name], m.jobByID[j.ID] = j, j
 	if err := m.tellJob(j); err != nil {

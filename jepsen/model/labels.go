@@ -13,7 +13,7 @@ var (
 	labelControl = regexp.MustCompile(`[\x00-\x1f\x7f]`)
 )
 
-// labelsAllowed reports whether the labels of an action or a trajectory may be accepted.
+// labelsAllowed reports whether the labels of an action, a trajectory or a job may be accepted.
 func labelsAllowed(labels []*logv1.Label) bool {
 	size := 0
 	for i, l := range labels {

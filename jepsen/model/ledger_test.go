@@ -122,6 +122,9 @@ func (w *world) jobSubmission() *logv1.Command {
 		}
 		c.Cycle.PeriodNs = at + w.somewhere(20*second)
 	}
+	if w.rand.IntN(4) == 0 {
+		c.Labels = []*logv1.Label{{Key: w.pick("a", "z"), Value: "1"}, {Key: "team", Value: w.pick("x", "y")}} // "z" is out of order
+	}
 	return &logv1.Command{Verb: &logv1.Command_SubmitJob{SubmitJob: c}}
 }
 

@@ -29,6 +29,8 @@ type (
 		learnedAt    int64
 		trajectories uint64
 		stages       [9]lengthStage
+		// output is what its trajectories generated, results what their tools said.
+		output, results uint64
 	}
 	lengthStage struct {
 		examples []lengthExample // by their place
@@ -48,6 +50,7 @@ type (
 		last    uint64
 		context uint64
 		result  uint64
+		results uint64 // of all turns
 		toolNS  int64
 		stopped bool
 		failed  bool
@@ -143,6 +146,9 @@ func (l *lengths) follow(name lengthName, t *lengthTrace, r lengthReport, said u
 	t.result = 0
 	if t.turns > 0 && context > before {
 		t.result = (context - t.context - (t.last + output - last)) / n
+	}
+	if known := min(max(t.context, t.prompt)+min(t.last+output-last, lengthTokensMax), lengthTokensMax); context > known {
+		t.results = min(t.results+context-known, lengthTokensMax)
 	}
 	t.turns = uint32(min(uint64(t.turns)+n, 1<<32-1))
 	t.output = min(t.output+output, lengthTokensMax)
@@ -352,6 +358,10 @@ func (l *lengths) learn(name lengthName, t *lengthTrace, cut bool, now int64) {
 	}
 	l.all[name] = c
 	c.learnedAt, c.trajectories = now, c.trajectories+1
+	c.output, c.results = min(c.output+t.output, lengthTokensMax), min(c.results+t.results, lengthTokensMax)
+	for ; c.output >= 1<<24; c.output /= 2 {
+		c.results /= 2
+	}
 	l.touched = append(l.touched, name)
 }
 
@@ -417,6 +427,9 @@ func (c *lengthClass) compare(got *state.LengthClass) error {
 		return fmt.Errorf("it learned %d trajectories in %d stages until %d, must be %d in %d until %d",
 			got.Trajectories, len(got.Stages), got.LearnedAt, c.trajectories, stages, c.learnedAt)
 	}
+	if got.OutputTokens != c.output || got.ResultTokens != c.results {
+		return fmt.Errorf("it generated %d tokens and was told %d, must be %d and %d", got.OutputTokens, got.ResultTokens, c.output, c.results)
+	}
 	for i := range got.Stages {
 		g, w := &got.Stages[i], &c.stages[i]
 		numbers := []uint64{uint64(len(g.Examples)), g.Seen, g.Error, g.NearError, g.PlaneError, g.SiblingsSeen, g.SiblingError}
@@ -436,7 +449,7 @@ func (c *lengthClass) compare(got *state.LengthClass) error {
 // row is what the state must keep of a trajectory.
 func (t *lengthTrace) row() state.LengthTrace {
 	must := state.LengthTrace{PromptTokens: t.prompt, Turns: t.turns, OutputTokens: t.output, LastOutputTokens: t.last, ContextTokens: t.context,
-		ToolResultTokens: t.result, ToolNS: t.toolNS, Stopped: t.stopped, Failed: t.failed}
+		ToolResultTokens: t.result, ResultTokens: t.results, ToolNS: t.toolNS, Stopped: t.stopped, Failed: t.failed}
 	for _, m := range t.marks {
 		x := state.LengthMark{Stage: uint8(m.stage), Turns: m.turns, OutputTokens: m.output, Guess: uint32(m.guess[0]), Near: uint32(m.guess[1]), Plane: uint32(m.guess[2]), Siblings: m.said, SiblingGuess: uint32(m.sibling)}
 		for i, f := range m.features {

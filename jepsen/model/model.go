@@ -44,6 +44,7 @@ type Model struct {
 	classes      map[className]*class
 	engines      map[string]*engine // by model
 	migrations   migrations
+	snapshots    fileSnapshots
 	rollouts     rollouts
 	workers      workers
 	access       access
@@ -98,6 +99,7 @@ func New() *Model {
 		classes:      make(map[className]*class),
 		engines:      make(map[string]*engine),
 		migrations:   migrations{all: make(map[state.MigrationID]*state.Migration)},
+		snapshots:    fileSnapshots{all: make(map[state.FileSnapshotID]*state.FileSnapshot)},
 		rollouts:     newRollouts(),
 		workers:      newWorkers(),
 		access:       newAccess(),
@@ -176,7 +178,7 @@ func (m *Model) begin(index uint64, e *logv1.Entry, results []*logv1.Result, s *
 	m.beginLedger()
 	m.beginWorkers()
 	m.beginRollouts()
-	m.migrations.touched = m.migrations.touched[:0]
+	m.migrations.touched, m.snapshots.touched = m.migrations.touched[:0], m.snapshots.touched[:0]
 	if len(results) != len(e.Commands) {
 		return fmt.Errorf("%d commands have %d results", len(e.Commands), len(results))
 	}

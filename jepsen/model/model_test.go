@@ -171,7 +171,7 @@ func (w *world) rareCommand() *logv1.Command {
 
 func (w *world) updateNamespace() *logv1.Command {
 	c := &logv1.UpdateNamespace{Name: w.pick("", "team", "other", "none")}
-	for _, f := range []**uint32{&c.Weight, &c.QueuedMax, &c.RunningMax, &c.CoresMax, &c.GpusMax} {
+	for _, f := range []**uint32{&c.Weight, &c.QueuedMax, &c.RunningMax, &c.CoresMax, &c.GpusMax, &c.TrajectoriesMax} {
 		if w.rand.IntN(4) == 0 {
 			n := w.rand.Uint32N(4)
 			*f = &n

@@ -78,9 +78,7 @@ func (m *Model) release(a *action) {
 	m.usedAttempt(a)
 	m.settleShare(a)
 	n.Free = n.Free.Union(a.cores)
-	if a.follows {
-		n.Spare -= uint32(a.cores.Len()) - a.CoresMin
-	}
+	n.Spare -= a.spare()
 	n.FreeMemory += a.reserved
 	n.FreeBandwidth += a.Bandwidth()
 	m.giveBackGPUs(n, a)
@@ -88,6 +86,7 @@ func (m *Model) release(a *action) {
 	n.Running--
 	n.chose = nil
 	a.cores, a.reserved, a.incarnation, a.follows = state.CoreSet{}, 0, 0, false
+	a.ice, a.pause, a.width = state.IceNone, 0, 0
 	m.counts.Running--
 	m.touchNode(n)
 	m.onlyArrivals = false
@@ -153,7 +152,7 @@ func (m *Model) leaveQueue(a *action) {
 }
 
 func (m *Model) watchIdle(t *trajectory) {
-	if t.IdleTimeoutNS > 0 && t.State < state.TrajectoryClosing {
+	if t.IdleTimeoutNS > 0 && t.State < state.TrajectoryClosing && !t.Paused() {
 		m.due.push(deadline{at: t.IdleSince + t.IdleTimeoutNS, id: uint64(t.ID), kind: closeIdle})
 	}
 }
@@ -193,6 +192,7 @@ func (m *Model) beginClose(t *trajectory, reason state.EndReason) state.Event {
 // loseNode settles everything that ran or lived on a node. Its trajectories end
 // first, so that none of their actions is queued again.
 func (m *Model) loseNode(n *node) (changes []change) {
+	m.loseSnapshots(n)
 	for _, t := range n.hosted {
 		if t.State < state.TrajectoryClosing {
 			changes = append(changes, change{m.beginClose(t, state.EndNodeLost), nil})
@@ -221,6 +221,7 @@ func (m *Model) cancel(a *action, reason state.EndReason) (changed bool, err err
 		return true, m.emit(a, m.end(a, state.ActionCanceled, &state.Result{Reason: reason}))
 	case a.State == state.ActionRunning && a.CancelReason == 0:
 		a.CancelReason = reason
+		m.stopsThawing(a)
 		m.touchAction(a)
 		return true, nil
 	}

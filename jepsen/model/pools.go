@@ -67,6 +67,11 @@ func (m *Model) namespaceUsed(ns state.NamespaceID) bool {
 			return true
 		}
 	}
+	for _, r := range m.snapshots.all {
+		if r.Namespace == ns {
+			return true
+		}
+	}
 	for _, r := range m.rollouts.all {
 		if r.Namespace == ns {
 			return true

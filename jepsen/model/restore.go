@@ -12,8 +12,7 @@ import (
 type staged struct {
 	upload string
 	parts  map[uint32]string
-	last   uint32 // the highest number
-	at     int64  // log time at which that part came
+	at     int64 // log time at which the newest part came
 }
 
 // restoreIdleNS is how long an upload may stand still.
@@ -53,7 +52,7 @@ func (m *Model) restoreCommand(c *logv1.Command, got *logv1.Result) (known bool,
 func (m *Model) used() bool {
 	return m.lastAction > 0 || m.lastTrajectory > 0 || m.lastQuota > 0 || m.lastClass > 0 || m.lastNamespace > 1 ||
 		m.lastGeneration > 0 || m.s.Meta().LastJob > 0 || m.s.Meta().LastTurn > 0 || m.s.Meta().LastGroup > 0 ||
-		m.s.Meta().LastMigration > 0 || m.rollouts.last > 0 || len(m.rollouts.policies) > 0 || len(m.workers.all) > 0 ||
+		m.s.Meta().LastMigration > 0 || m.snapshots.last > 0 || m.rollouts.last > 0 || len(m.rollouts.policies) > 0 || len(m.workers.all) > 0 ||
 		m.s.EngineCount() > 0 || m.s.RewardCount() > 0 || m.s.AccessPolicyCount() > 0 || m.s.AuthMethodCount() > 0 || m.s.AccessTokenCount() > 0
 }
 
@@ -76,9 +75,7 @@ func (m *Model) stageRestore(c *logv1.StageRestore, got *logv1.Result) error {
 		m.staged = staged{upload: c.Id, parts: map[uint32]string{}}
 	}
 	m.staged.parts[c.Number] = string(c.Data)
-	if c.Number >= m.staged.last {
-		m.staged.last, m.staged.at = c.Number, m.now
-	}
+	m.staged.at = m.now
 	return result(got, &logv1.Result{Count: 1})
 }
 
@@ -99,9 +96,12 @@ func (m *Model) compareStaged() error {
 	if got := m.s.RestorePartCount(); got != len(m.staged.parts) {
 		return fmt.Errorf("%d parts of a backup are kept, must be %d", got, len(m.staged.parts))
 	}
+	if due, ok := m.s.RestoreDue(); ok && due != m.staged.at+restoreIdleNS {
+		return fmt.Errorf("the upload of a backup is given up at %d, must be at %d", due, m.staged.at+restoreIdleNS)
+	}
 	for n, data := range m.staged.parts {
 		if got, want := m.s.RestorePart(n), (&state.RestorePart{Number: n, Upload: m.staged.upload}); got == nil ||
-			got.Number != want.Number || n == m.staged.last && got.At != m.staged.at || got.Upload != want.Upload || string(got.Data) != data {
+			got.Number != want.Number || got.At > m.staged.at || got.Upload != want.Upload || string(got.Data) != data {
 			return fmt.Errorf("part %d of a backup is not what was uploaded", n)
 		}
 	}

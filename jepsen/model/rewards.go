@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
+	"math/big"
 	"reflect"
 	"slices"
 	"strings"
@@ -30,6 +32,7 @@ const (
 	rewardRetryLast     = 60 * 1_000_000_000
 	rewardDrainSlack    = 5 * 1_000_000_000
 	rewardLooksMax      = 64
+	rewardStartsMax     = 256 // of an entry
 	rewardStartsAtOnce  = 8
 	rewardFailuresCount = 16
 )
@@ -170,7 +173,9 @@ func (m *Model) demandOf(r *state.Reward, gateway string, d *logv1.RewardDemand)
 		r.Gateways = r.Gateways[1:]
 	}
 	slices.SortFunc(r.Gateways, func(a, b state.RewardGateway) int { return strings.Compare(a.Name, b.Name) })
-	r.Calls, r.FailedCalls, r.CallNS = r.Calls+d.Calls, r.FailedCalls+d.FailedCalls, r.CallNS+uint64(d.CallNs)
+	for sum, more := range map[*uint64]uint64{&r.Calls: d.Calls, &r.FailedCalls: d.FailedCalls, &r.CallNS: uint64(d.CallNs)} {
+		*sum += min(more, math.MaxUint64-*sum)
+	}
 	m.rewardChanged(r)
 }
 
@@ -207,6 +212,15 @@ func (m *Model) replicaFailed(r *state.Reward) {
 // unknownMessage stands for what is taken over.
 const unknownMessage = "\x00"
 
+// heldTo is a sum with a time of so many units more, or the highest number that there is.
+func heldTo(sum uint64, ns int64, units uint32) uint64 {
+	more := new(big.Int).Mul(big.NewInt(ns), big.NewInt(int64(units)))
+	if more.Add(more, new(big.Int).SetUint64(sum)); more.IsUint64() {
+		return more.Uint64()
+	}
+	return math.MaxUint64
+}
+
 // replicaOver notes the end of an action with the function whose replica it was.
 func (m *Model) replicaOver(a *action) {
 	p := m.rewards.replicas[a.ID]
@@ -216,8 +230,11 @@ func (m *Model) replicaOver(a *action) {
 	delete(m.rewards.replicas, a.ID)
 	r := m.rewards.all[p.Reward]
 	if a.Attempt > 0 {
-		held := uint64(m.now - a.StartedAt)
-		r.CoreNS, r.GPUNS = r.CoreNS+held*uint64(r.Cores), r.GPUNS+held*uint64(r.GPUs)
+		held, gpus := m.now-a.StartedAt, uint32(0)
+		if a.Needs != nil && a.Needs.GPUs != nil {
+			gpus = a.Needs.GPUs.Degrees[0]
+		}
+		r.CoreNS, r.GPUNS = heldTo(r.CoreNS, held, a.CoresMin), heldTo(r.GPUNS, held, gpus)
 	}
 	if p.State != state.ReplicaDraining {
 		m.replicaFailed(r)
@@ -227,7 +244,7 @@ func (m *Model) replicaOver(a *action) {
 
 // scaleRewards looks at the functions that are due, those first that have been for longest.
 func (m *Model) scaleRewards() error {
-	for range rewardLooksMax {
+	for looks, starts := 0, uint64(0); looks < rewardLooksMax && starts < rewardStartsMax; looks++ {
 		var next *state.Reward
 		for _, name := range slices.Sorted(maps.Keys(m.rewards.all)) {
 			if r := m.rewards.all[name]; r.DueAt != 0 && r.DueAt <= m.now && (next == nil || r.DueAt < next.DueAt) {
@@ -237,9 +254,11 @@ func (m *Model) scaleRewards() error {
 		if next == nil {
 			return nil
 		}
+		before := next.Starts
 		if err := m.scaleReward(next); err != nil {
 			return fmt.Errorf("reward function %s: %w", next.Name, err)
 		}
+		starts += next.Starts - before
 	}
 	return nil
 }

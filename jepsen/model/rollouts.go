@@ -479,7 +479,15 @@ func (m *Model) deliver(last, b *state.Batch) {
 		m.settleRollout(m.rollouts.all[k.Rollout()])
 	}
 	m.rollouts.batches[b.Policy] = b
-	m.policy(b.Policy).Step = b.Step
+	p := m.policy(b.Policy)
+	p.Step = b.Step
+	if last == nil || p.PublishedAt == 0 || p.PublishedAt < last.TakenAt {
+		return
+	}
+	p.Steps++
+	memory := int64(min(p.Steps, 16))
+	p.TrainNS += (p.PublishedAt - last.TakenAt - p.TrainNS) / memory
+	p.WaitNS += (m.now - p.PublishedAt - p.WaitNS) / memory
 }
 
 // settleRollout ends a rollout of which nothing is left to be done.

@@ -68,6 +68,9 @@ type (
 		since   int64
 		// charged is what its namespace was charged for the live attempt, in unit-microseconds.
 		charged uint64
+		// ice, pause and width are those of its attempt.
+		ice          state.Ice
+		pause, width uint32
 	}
 	request struct {
 		expires int64

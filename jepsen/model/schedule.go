@@ -10,6 +10,9 @@ import (
 // schedule judges what the scheduler did after the commands: the rest of the
 // events, one after the other.
 func (m *Model) schedule() error {
+	if err := m.learnThaws(); err != nil {
+		return err
+	}
 	for {
 		if err := m.learnTakes(); err != nil {
 			return err
@@ -127,6 +130,8 @@ func (m *Model) mayRun(a *action, n *node) error {
 		return fmt.Errorf("action %d was granted on node %s, which is draining", a.ID, n.Name)
 	case a.Trajectory != 0 && m.trajectories[a.Trajectory].State != state.TrajectoryOpen:
 		return fmt.Errorf("action %d was granted, and its trajectory %d is not open", a.ID, a.Trajectory)
+	case a.Trajectory != 0 && m.trajectories[a.Trajectory].Paused():
+		return fmt.Errorf("action %d was granted, and its trajectory %d is paused", a.ID, a.Trajectory)
 	case a.Trajectory != 0 && a.Node != n.ID:
 		return fmt.Errorf("action %d was granted on node %s, which is not its trajectory's", a.ID, n.Name)
 	case a.Attempt >= a.AttemptsMax:
@@ -268,6 +273,12 @@ func (m *Model) place(e state.Event) error {
 		return fmt.Errorf("trajectory %d was opened on node %s with %d bytes free, %d trajectories and %d of its group in its domain, node %s has %d, %d and %d",
 			t.ID, n.Name, n.FreeMemory, len(n.hosted), m.together(t, n), better.Name, better.FreeMemory, len(better.hosted), m.together(t, better))
 	}
+	m.onlyArrivals = false
+	return m.moveIn(t, n)
+}
+
+// moveIn opens a trajectory on a node.
+func (m *Model) moveIn(t *trajectory, n *node) error {
 	t.pool.pending = remove(t.pool.pending, t)
 	t.State, t.Node = state.TrajectoryOpen, n.ID
 	if t.spread() {
@@ -283,7 +294,6 @@ func (m *Model) place(e state.Event) error {
 	}
 	m.touchTrajectory(t)
 	m.touchNode(n)
-	m.onlyArrivals = false
 	return m.expect(t.event())
 }
 

@@ -63,7 +63,7 @@ func (m *Model) updateNamespace(c *logv1.UpdateNamespace, got *logv1.Result) err
 		return refused(got, "NAMESPACE_NOT_FOUND")
 	}
 	s := m.settingsOf(ns)
-	for _, f := range []struct{ from, to *uint32 }{{c.Weight, &s.Weight}, {c.QueuedMax, &s.QueuedMax}, {c.RunningMax, &s.RunningMax}, {c.CoresMax, &s.CoresMax}, {c.GpusMax, &s.GPUsMax}} {
+	for _, f := range []struct{ from, to *uint32 }{{c.Weight, &s.Weight}, {c.QueuedMax, &s.QueuedMax}, {c.RunningMax, &s.RunningMax}, {c.CoresMax, &s.CoresMax}, {c.GpusMax, &s.GPUsMax}, {c.TrajectoriesMax, &s.TrajectoriesMax}} {
 		if f.from != nil {
 			*f.to = *f.from
 		}
@@ -124,6 +124,17 @@ func (m *Model) mayBeQueued(v *verdict, ns state.NamespaceID, actions []*logv1.A
 			v.refuse(s.GPUsMax > 0 && n*g.Degrees[0] > s.GPUsMax, "UNSATISFIABLE")
 		}
 	}
+}
+
+// mayOpen: a namespace has no more open trajectories than it may.
+func (m *Model) mayOpen(v *verdict, ns state.NamespaceID) {
+	most, open := m.settingsOf(ns).TrajectoriesMax, 0
+	for _, t := range m.trajectories {
+		if t.Namespace == ns && !t.State.Ended() {
+			open++
+		}
+	}
+	v.refuse(most > 0 && open >= int(most), "NAMESPACE_TRAJECTORIES_FULL")
 }
 
 // withinLimits: with what an action was granted, its namespace holds no more than it may.

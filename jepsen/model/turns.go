@@ -46,9 +46,10 @@ func (m *Model) isItsTurn(a *action, n *node) error {
 	return nil
 }
 
-// ending: it waits only to be canceled with its trajectory.
+// ending: it waits only to be canceled with its trajectory, or until that is resumed.
 func (m *Model) ending(a *action) bool {
-	return a.Trajectory != 0 && m.trajectories[a.Trajectory].State != state.TrajectoryOpen
+	t := m.trajectories[a.Trajectory]
+	return t != nil && (t.State != state.TrajectoryOpen || t.Paused())
 }
 
 // oldestFor is the oldest action that waits for a node and is not deferred:

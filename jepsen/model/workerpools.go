@@ -305,6 +305,7 @@ func (m *Model) deletePolicy(c *logv1.DeletePolicy, got *logv1.Result) error {
 		delete(m.rollouts.batches, c.Policy)
 	}
 	maps.DeleteFunc(m.workers.lengths.all, func(name lengthName, _ *lengthClass) bool { return name.policy == c.Policy })
+	m.forgetAffinities(c.Policy)
 	delete(m.rollouts.policies, c.Policy)
 	m.rollouts.policiesTouched[c.Policy] = true
 	return result(got, &logv1.Result{Count: 1})

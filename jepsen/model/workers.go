@@ -6,7 +6,6 @@ import (
 	"math/big"
 	"reflect"
 	"slices"
-	"strings"
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
@@ -40,6 +39,7 @@ const (
 type workers struct {
 	all         map[string]*state.Worker
 	pools       map[string]*state.WorkerPool
+	affinities  map[lengthName]*state.Affinity
 	generations map[state.TrajectoryID]*state.Generation
 	// traces are what happened to them, lengths what was learned from those that have ended.
 	traces  map[state.TrajectoryID]*lengthTrace
@@ -53,7 +53,7 @@ type workers struct {
 
 func newWorkers() workers {
 	return workers{
-		all: map[string]*state.Worker{}, pools: map[string]*state.WorkerPool{}, generations: map[state.TrajectoryID]*state.Generation{},
+		all: map[string]*state.Worker{}, pools: map[string]*state.WorkerPool{}, affinities: map[lengthName]*state.Affinity{}, generations: map[state.TrajectoryID]*state.Generation{},
 		traces: map[state.TrajectoryID]*lengthTrace{}, ending: map[state.TrajectoryID]bool{},
 		touched: map[state.TrajectoryID]bool{}, grown: map[state.TrajectoryID]bool{},
 	}
@@ -81,6 +81,8 @@ func (m *Model) workerCommand(c *logv1.Command, got *logv1.Result) (known bool, 
 		do = func() error { return m.moveGenerations(v.MoveGenerations, got) }
 	case *logv1.Command_ChangeWorkerPool:
 		do = func() error { return m.changeWorkerPool(v.ChangeWorkerPool, got) }
+	case *logv1.Command_SetAffinity:
+		do = func() error { return m.setAffinity(v.SetAffinity, got) }
 	default:
 		return false, nil
 	}
@@ -439,6 +441,7 @@ func (m *Model) takePredictions() {
 			continue
 		}
 		g.Predicted, g.FirstPredicted = got.Predicted, got.FirstPredicted
+		g.Prefill = got.Prefill
 		p := new(big.Int).SetUint64(g.Predicted)
 		of := new(big.Int).Add(p, big.NewInt(16384))
 		p.Div(p.Mul(p, big.NewInt(1_000_000)), of)
@@ -508,73 +511,6 @@ func (m *Model) placeNext(policy string) bool {
 	return to != nil
 }
 
-// best is where a trajectory must go: first by hardware, then by the time that all work takes.
-func (m *Model) best(g *state.Generation) (*state.Worker, state.PlacementChoice) {
-	type offer struct {
-		w     *state.Worker
-		rank  int
-		work  int64
-		count int
-	}
-	var offers []offer
-	for _, w := range m.workers.all {
-		if w.Policy != g.Policy || !m.takesOver(w) {
-			continue
-		}
-		rank := slices.Index(g.Hardware, w.Hardware)
-		if rank < 0 {
-			rank = len(g.Hardware)
-		}
-		offers = append(offers, offer{w, rank, m.workOf(w, g), len(m.at(w.Name))})
-	}
-	if len(offers) == 0 {
-		return nil, state.PlacementChoice{}
-	}
-	slices.SortFunc(offers, func(a, b offer) int {
-		switch {
-		case a.rank != b.rank:
-			return a.rank - b.rank
-		case a.work != b.work && a.work < b.work:
-			return -1
-		case a.work != b.work:
-			return 1
-		case a.count != b.count:
-			return a.count - b.count
-		}
-		return strings.Compare(a.w.Name, b.w.Name)
-	})
-	choice := state.PlacementChoice{WorkNS: offers[0].work}
-	for i, o := range offers {
-		if o.rank == offers[0].rank {
-			choice.Candidates++
-			if i == 1 {
-				choice.NextNS = o.work
-			}
-		}
-	}
-	if offers[0].rank < len(g.Hardware) {
-		choice.Preferred = uint8(offers[0].rank + 1)
-	}
-	return offers[0].w, choice
-}
-
-// workOf is the time that all work of a worker takes with a trajectory more: its tokens at the
-// time that a batch of all takes for one, and the prefix of the new one.
-func (m *Model) workOf(w *state.Worker, g *state.Generation) int64 {
-	there := m.at(w.Name)
-	tokens := new(big.Int).SetUint64(max(1, g.Predicted))
-	for _, o := range there {
-		tokens.Add(tokens, new(big.Int).SetUint64(o.Predicted))
-	}
-	prefill := new(big.Int).SetUint64(max(g.Trace.PromptTokens, g.Trace.ContextTokens))
-	prefill.Div(prefill.Mul(prefill, big.NewInt(w.Prefill1kNS)), big.NewInt(1000))
-	sum := tokens.Add(tokens.Mul(tokens, tokenTime(w.Profile, int64(len(there)+1))), prefill)
-	if !sum.IsInt64() {
-		return 1<<63 - 1
-	}
-	return sum.Int64()
-}
-
 // tokenTime is on the line through the two points around a batch size.
 func tokenTime(points []state.WorkerPoint, batch int64) *big.Int {
 	first, last := points[0], points[len(points)-1]
@@ -604,6 +540,9 @@ func (m *Model) compareWorkers() error {
 		return err
 	}
 	if err := m.compareWorkerPools(); err != nil {
+		return err
+	}
+	if err := m.compareAffinities(); err != nil {
 		return err
 	}
 	for name, want := range m.workers.all {

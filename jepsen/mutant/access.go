@@ -24,7 +24,7 @@ var access = []Mutant{
 		Edits: []Edit{{"fsm/access.go",
 			"	case c.Bootstrap && m.AccessBootstraps != c.KnownBootstraps:\n",
 			"	case c.Bootstrap && m.AccessBootstraps < c.KnownBootstraps:\n"}},
-		Hunt: Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/access.txt"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/access"}},
 	},
 	{
 		Name: "one-call-without-a-check",

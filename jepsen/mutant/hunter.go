@@ -144,6 +144,9 @@ func (h *Hunter) try(ctx context.Context, hunt *Hunt, binary string, number int)
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = &out, &errs, h.Root
+	if hunt.Engine == Tests {
+		cmd.Dir = filepath.Join(h.Root, hunt.Args[0]) // as go test does: tests read their files
+	}
 	// In time the run ends its own processes.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second

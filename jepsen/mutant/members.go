@@ -56,6 +56,18 @@ var members = []Mutant{
 		Edits: []Edit{{"fsm/members.go", "(m.Lost == state.MemberBusy || g.Members.Waits != state.NobodyWaits)", "m.Lost == state.MemberBusy"}},
 		Hunt:  membersTest("fsm", "TestMembersAreNeverGivenTwice"),
 	},
+	{
+		Name:  "overrun-not-counted",
+		Bug:   "an action that still runs when a reservation begins is not counted",
+		Edits: []Edit{{"fsm/members.go", "		h.Members.Overruns += x.actionsOn(&h, n)\n", "		_ = x.actionsOn(&h, n)\n"}},
+		Hunt:  Hunt{Engine: Simulation},
+	},
+	{
+		Name:  "late-turn-not-counted",
+		Bug:   "how long a turn waits for actions after its reservation has begun counts as if it had come early",
+		Edits: []Edit{{"fsm/members.go", "	if m.Waits == state.DueWaits {\n", "	if m.Waits == state.EarlyWaits {\n"}},
+		Hunt:  membersTest("fsm", "TestMembersAreNeverGivenTwice"),
+	},
 }
 
 // membersTest hunts with a test of random cases or histories.

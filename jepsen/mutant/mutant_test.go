@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -38,6 +39,43 @@ func TestEditsFit(t *testing.T) {
 	if len(names) < 20 {
 		t.Errorf("there are %d mutants, too few to believe in", len(names))
 	}
+}
+
+// TestTestsExist: a hunt by a test that is not there hunts nothing.
+func TestTestsExist(t *testing.T) {
+	for _, m := range All() {
+		if m.Hunt.Engine != Tests {
+			continue
+		}
+		dir := filepath.Join(root, m.Hunt.Args[0])
+		name, story, isStory := strings.Cut(m.Hunt.Args[1], "/")
+		if isStory {
+			if _, err := os.Stat(filepath.Join(dir, "testdata", story+".txt")); err != nil {
+				t.Errorf("mutant %s is hunted by a story that is not there: %v", m.Name, err)
+			}
+		}
+		if !declares(t, dir, "func "+name+"(") {
+			t.Errorf("mutant %s is hunted by %s, which is not in %s", m.Name, name, dir)
+		}
+	}
+}
+
+// declares reports whether a test file of a package has the text.
+func declares(t *testing.T, dir, text string) bool {
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		source, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(source), text) {
+			return true
+		}
+	}
+	return false
 }
 
 func TestAStaleEditIsRefused(t *testing.T) {

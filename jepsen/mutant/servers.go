@@ -208,7 +208,7 @@ var servers = []Mutant{
 	{
 		Name:  "entries-of-any-weight",
 		Bug:   "an entry holds thousands of reports, and everybody waits until it is applied",
-		Edits: []Edit{{"server/entry/queue.go", "		weight += p.Weight\n", ""}},
+		Edits: []Edit{{"server/entry/queue.go", "		f.weight += p.Weight\n", ""}},
 		Hunt:  Hunt{Engine: Tests, Args: []string{"server/entry", "TestEntriesAreBoundedByWeight"}},
 	},
 	{

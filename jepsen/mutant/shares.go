@@ -21,6 +21,12 @@ var shares = []Mutant{
 		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestLimitsHold"}},
 	},
 	{
+		Name:  "trajectories-unlimited",
+		Bug:   "a namespace opens one trajectory more than it may",
+		Edits: []Edit{{"fsm/fair.go", "most > 0 && has >= int(most) {", "most > 0 && has > int(most) {"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/shares-trajectories"}},
+	},
+	{
 		Name:  "limit-freed-unnoticed",
 		Bug:   "the end of an action on one node does not wake those of its namespace that wait for its limit on others",
 		Edits: []Edit{{"fsm/fair.go", "	if x.s.AnySettings() && x.s.SettingsOf(ns).Limits() {", "	if false {"}},
@@ -31,6 +37,12 @@ var shares = []Mutant{
 		Bug:   "when a namespace holds less, only the queue with its oldest action is looked at",
 		Edits: []Edit{{"fsm/fair.go", "		if !ok || x.runsAllItMay(x.room.namespace) {", "		if !ok || x.room.after > 0 {"}},
 		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestALimitFreedElsewhere"}},
+	},
+	{
+		Name:  "one-look-for-two-queues",
+		Bug:   "actions of a namespace that do not fit in the queue of a pool end the look at the queue of the node, too",
+		Edits: []Edit{{"sched/order/fair.go", "	q := &f.line(ns).queues[queue]\n", "	q := &f.line(ns).queues[0]\n"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/shares-pinned"}},
 	},
 	{
 		Name:  "never-settled",

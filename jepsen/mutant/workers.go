@@ -69,6 +69,20 @@ var workers = []Mutant{
 		Hunt: Hunt{Engine: Processes, Args: []string{"gateways"}, Within: 10 * time.Minute},
 	},
 	{
+		Name:  "price-ignored",
+		Bug:   "the price of a worker counts for nothing, whatever the affinity says",
+		Edits: []Edit{{"sched/place/worker/choose.go", "	if a == nil || a.CostPercent == 0 {\n", "	if true {\n"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"sched/place/worker", "TestChooseHardware"}},
+	},
+	{
+		Name: "fallback-not-taken",
+		Bug:  "a later kind of hardware is not taken, however much more there is to do at the first",
+		Edits: []Edit{{"sched/place/worker/choose.go",
+			"	return a != nil && a.SpillPercent > 0 && ",
+			"	return false && "}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"sched/place/worker", "TestChooseHardware"}},
+	},
+	{
 		Name: "seam-without-the-last-token",
 		Bug:  "when a worker fails, the next one is not told the last event that the client has, and generates it again",
 		Edits: []Edit{{"server/gateway/generation.go",

@@ -89,7 +89,7 @@ const notOrdinary = "no part of the ordinary load uses it"
 // are named, each before its reason.
 func ordinaryLimits(opsPerSecondMin float64, more ...string) check.Limits {
 	l := check.Limits{OpsPerSecondMin: opsPerSecondMin, Skip: map[string]string{}}
-	for _, checker := range []string{"files", "quotas", "windows", "gpus", "turns", "widths", "engines", "samples"} {
+	for _, checker := range []string{"files", "quotas", "windows", "gpus", "turns", "widths", "engines", "samples", "rewards"} {
 		l.Skip[checker] = notOrdinary
 	}
 	for pair := range slices.Chunk(more, 2) {

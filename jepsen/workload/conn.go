@@ -23,6 +23,7 @@ type conn struct {
 	ledger       rotav1connect.LedgerServiceClient
 	rollouts     rotav1connect.RolloutServiceClient
 	workers      rotav1connect.WorkerServiceClient
+	rewards      rotav1connect.RewardServiceClient
 	operator     rotav1connect.OperatorServiceClient
 
 	trouble atomic.Int64 // when it last did not answer, in nanoseconds of the record's clock
@@ -57,6 +58,7 @@ func (env *Env) connectTo(servers []Server) (conns []*conn, http *http.Client) {
 			ledger:       rotav1connect.NewLedgerServiceClient(http, base, codec),
 			rollouts:     rotav1connect.NewRolloutServiceClient(http, base, codec),
 			workers:      rotav1connect.NewWorkerServiceClient(http, base, codec),
+			rewards:      rotav1connect.NewRewardServiceClient(http, base, codec),
 			operator:     rotav1connect.NewOperatorServiceClient(http, base, codec),
 		})
 	}

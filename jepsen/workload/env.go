@@ -77,6 +77,7 @@ func All() []Workload {
 		{"engines", "declares engines of models, some of which misbehave, calls them by actions, changes and removes them", 6, engines},
 		{"jobs", "submits training jobs, holds their turns, loses some, and operates the jobs meanwhile", 3, jobs},
 		{"rollouts", "opens trajectories of rollouts, puts their samples, and takes batches of them while versions are published", 12, rollouts},
+		{"rewards", "registers reward functions, reports calls of them, changes and removes them, while replicas come, fail and go", 8, rewards},
 		{"agentloop", "runs agent loops that generate through gateways, while a trainer changes the weights of their engines", 120, agentLoop},
 		{"drains", "takes nodes out of use and back, and reads them", 10, drains},
 		{"watches", "follows all events at every server, and goes on after a loss", 0, watches},

@@ -105,7 +105,7 @@ func (s *settler) firstCommit(ctx context.Context) (at int64, err error) {
 
 // rest ends what can be ended, and returns what is left.
 func (s *settler) rest(ctx context.Context) (left []string, err error) {
-	for _, look := range []func(context.Context) ([]string, error){s.actions, s.trajectories, s.nodes, s.quotas, s.jobs, s.turns, s.ledger, s.engines, s.rollouts} {
+	for _, look := range []func(context.Context) ([]string, error){s.actions, s.trajectories, s.nodes, s.quotas, s.jobs, s.turns, s.ledger, s.engines, s.rollouts, s.rewards} {
 		more, err := look(ctx)
 		if err != nil {
 			return left, err

@@ -27,7 +27,6 @@ type fairLine struct {
 	held      state.Held
 	queues    []fairQueue
 	closed    bool
-	unfit     int
 }
 
 // fairQueue is what waits of one namespace in one queue.
@@ -36,6 +35,7 @@ type fairQueue struct {
 	next  []state.ActionID // read ahead
 	last  state.ActionID   // newest read
 	ended bool
+	unfit int // how many did not start
 }
 
 // NewFair begins to read queues of a resource, so many actions at a time. It returns nil if the
@@ -160,11 +160,11 @@ func (l *fairLine) take(a *state.Action) bool {
 }
 
 // Unfit notes that an action that was read does not start. When that is so for too many of a
-// namespace, no more of it are read.
-func (f *Fair) Unfit(ns state.NamespaceID, most int) {
-	l := f.line(ns)
-	if l.unfit++; l.unfit >= most {
-		l.closed = true
+// namespace in one of the queues, no more of them are read.
+func (f *Fair) Unfit(ns state.NamespaceID, queue, most int) {
+	q := &f.line(ns).queues[queue]
+	if q.unfit++; q.unfit >= most {
+		q.next, q.ended = nil, true
 	}
 }
 

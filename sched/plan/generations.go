@@ -17,7 +17,7 @@ const generationMovesMax = 16
 // since they were placed (Heddle §5.3): of each policy, those whose move has the later one of two
 // workers drained earlier by more than it costs. Only trajectories without a
 // request move: between two turns, which has the prefix computed again at the new worker, and before
-// the first one, which costs nothing.
+// the first one, which costs nothing. None moves to hardware that it wants less.
 func Generations(v *state.State) (plans []*logv1.Command) {
 	v.Policies("", func(p *state.Policy) bool {
 		if c := forPolicy(v, p.Name); c != nil {
@@ -61,9 +61,16 @@ func forPolicy(v *state.State, policy string) *logv1.Command {
 	}
 	c := &logv1.MoveGenerations{}
 	for _, m := range moves {
+		g := all[m.Trajectory]
+		if worker.Worse(g, v.AffinityOf(policy, g.TaskClass), rows[m.From], rows[m.To]) {
+			continue
+		}
 		c.Moves = append(c.Moves, &logv1.GenerationMove{
-			TrajectoryId: uint64(all[m.Trajectory].Trajectory), From: rows[m.From].Name, To: rows[m.To].Name,
+			TrajectoryId: uint64(g.Trajectory), From: rows[m.From].Name, To: rows[m.To].Name,
 		})
+	}
+	if len(c.Moves) == 0 {
+		return nil
 	}
 	return &logv1.Command{Verb: &logv1.Command_MoveGenerations{MoveGenerations: c}}
 }

@@ -35,6 +35,7 @@ func Learn(c *state.LengthClass, t *state.LengthTrace, cut bool, now int64) *sta
 	if !learned {
 		return c
 	}
+	count(&out, t)
 	return &out
 }
 

@@ -143,7 +143,7 @@ func TestFollow(t *testing.T) {
 	for _, report := range two {
 		r = Follow(nil, &r, report, Siblings{})
 	}
-	want := state.LengthTrace{PromptTokens: 1000, Turns: 2, OutputTokens: 200, LastOutputTokens: 100, ContextTokens: 1600, ToolResultTokens: 500, ToolNS: 4e9, Stopped: true, Failed: true}
+	want := state.LengthTrace{PromptTokens: 1000, Turns: 2, OutputTokens: 200, LastOutputTokens: 100, ContextTokens: 1600, ToolResultTokens: 500, ResultTokens: 500, ToolNS: 4e9, Stopped: true, Failed: true}
 	want.Marks = r.Marks
 	if !reflect.DeepEqual(r, want) || len(r.Marks) != 3 {
 		t.Errorf("the trace is %+v, must be %+v", r, want)

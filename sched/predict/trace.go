@@ -50,6 +50,9 @@ func Follow(c *state.LengthClass, old *state.LengthTrace, r Report, s Siblings) 
 	if old.Turns > 0 && context > added(old.ContextTokens, grown) {
 		t.ToolResultTokens = (context - old.ContextTokens - grown) / turns
 	}
+	if before := added(max(old.ContextTokens, old.PromptTokens), grown); context > before {
+		t.ResultTokens = added(t.ResultTokens, context-before)
+	}
 	t.Turns += min(r.Turns, ^uint32(0)-t.Turns)
 	t.OutputTokens = added(t.OutputTokens, r.OutputTokens)
 	t.ContextTokens, t.ToolNS = context, max(0, r.ToolNS)/int64(turns)

@@ -30,6 +30,8 @@ type stream struct {
 	specs map[uint64]*rotav1.EngineSpec
 	// whole asks for every attempt in the next message.
 	whole bool
+	// snapshots are those that the agent was told of; nil: none were yet.
+	snapshots *rotav1.NodeSnapshots
 }
 
 // sentAttempt is an attempt that the agent knows.
@@ -69,17 +71,19 @@ type grant struct {
 	namespace string
 	keys      []*rotav1.QuotaKey
 	engine    string
-	// common is the encoded specification of its trajectory.
-	common string
-	gang   *rotav1.GangPlace // nil: none
+	// common is the encoded specification of its trajectory, snapshot what that began with.
+	common   string
+	snapshot state.FileSnapshotID
+	gang     *rotav1.GangPlace // nil: none
 }
 
-// commonOf is what the commands of an action's trajectory have in common.
-func commonOf(st *state.State, a *state.Action) string {
+// commonOf is what the commands of an action's trajectory have in common, and what its files began
+// with.
+func commonOf(st *state.State, a *state.Action) (common string, snapshot state.FileSnapshotID) {
 	if t := st.Trajectory(a.Trajectory); t != nil {
-		return t.Spec
+		return t.Spec, t.Snapshot
 	}
-	return ""
+	return "", 0
 }
 
 func quotaKeys(st *state.State, a *state.Action) (keys []*rotav1.QuotaKey) {
@@ -131,7 +135,8 @@ func (s *stream) next() (*rotav1.WatchNodeResponse, error) {
 				}
 			}
 			action := st.Action(a.Action) // there is one: an invariant of state
-			grants = append(grants, grant{a, action, st.Namespace(action.Namespace).Name, quotaKeys(st, action), engineOf(st, action), commonOf(st, action), placeInGang(st, action)})
+			common, snapshot := commonOf(st, action)
+			grants = append(grants, grant{a, action, st.Namespace(action.Namespace).Name, quotaKeys(st, action), engineOf(st, action), common, snapshot, placeInGang(st, action)})
 			return true
 		})
 		engines, msg.RemovedModels = enginesOn(st, node), s.removedOn(st, node)
@@ -139,10 +144,12 @@ func (s *stream) next() (*rotav1.WatchNodeResponse, error) {
 			msg.OpenTrajectories = openOn(st, node)
 		}
 		moves = transferAt(st, node)
+		msg.Snapshots = snapshotsOn(st, node)
 	})
 	if msg.Fenced {
 		return msg, nil
 	}
+	s.newSnapshots(msg)
 	gone := s.forget(known)
 	if changes {
 		msg.Since, msg.Gone = s.index, gone
@@ -192,8 +199,14 @@ func (s *stream) forget(known int) (gone []*rotav1.GoneAttempt) {
 func (s *stream) assign(g grant) (*rotav1.Assignment, error) {
 	a := &rotav1.Assignment{
 		ActionId: uint64(g.attempt.Action), Attempt: g.attempt.Number, Stop: g.attempt.Stop,
-		Cpus: g.attempt.Cores.Slice(), MemoryBytes: g.attempt.Limit, Namespace: g.namespace,
+		MemoryBytes: g.attempt.Limit, Namespace: g.namespace,
 		TrajectoryId: uint64(g.action.Trajectory), QuotaKeys: g.keys, Gpus: g.attempt.Chunk.GPUs().Slice(),
+	}
+	if g.attempt.Ice <= state.IceWanted { // what is frozen has none, or not all yet
+		a.Cpus = g.attempt.Cores.Slice()
+	}
+	if g.attempt.Ice != state.IceNone {
+		a.Freeze = g.attempt.Pause
 	}
 	if g.attempt.Least > 0 {
 		a.MaxCores = g.action.CoresMax
@@ -215,7 +228,7 @@ func (s *stream) assign(g grant) (*rotav1.Assignment, error) {
 		return nil, fmt.Errorf("decode the specification of trajectory %d: %w", g.action.Trajectory, err)
 	}
 	a.Command, a.Http, a.RunTimeout, a.Engine = spec.Command, spec.Http, spec.RunTimeout, g.engine
-	a.Stdin, a.Tty = spec.Stdin, spec.Tty
+	a.Stdin, a.Tty, a.SnapshotId = spec.Stdin, spec.Tty, uint64(g.snapshot)
 	a.Gang, a.QuotaKeys = g.gang, settled(g.keys, spec)
 	if a.Traceparent = spec.Traceparent; s.trace != nil {
 		a.Traceparent = s.trace(spec.Traceparent, g.action, g.attempt)

@@ -48,7 +48,7 @@ var never = time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC)
 func newListed(t *rotav1.Trajectory, of template) listed {
 	l := listed{
 		SandboxID: sandboxID(t.Id), TemplateID: t.Labels[templateLabel], ClientID: "rota", EnvdVersion: envdVersion,
-		StartedAt: t.OpenTime.AsTime(), EndAt: never, State: "running", CPUCount: of.MaxCores, MemoryMB: t.MemoryBytes >> 20,
+		StartedAt: t.OpenTime.AsTime(), EndAt: never, State: stateOf(t), CPUCount: of.MaxCores, MemoryMB: t.MemoryBytes >> 20,
 		Metadata: map[string]string{},
 	}
 	if t.ExpireTime != nil {

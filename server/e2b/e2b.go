@@ -212,7 +212,7 @@ func (e *E2B) envdRoutes() *http.ServeMux {
 	mount(filesystemconnect.NewFilesystemHandler(directories{e}, options...))
 	mux.HandleFunc("GET /files", e.download)
 	mux.HandleFunc("POST /files", e.upload)
-	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("GET /health", health)
 	return mux
 }
 

@@ -53,6 +53,9 @@ type cluster struct {
 	script []*rotav1.RunActionResponse
 	// state is that of a trajectory that is opened; unset: it is open.
 	state rotav1.TrajectoryState
+	// pause is that of trajectory 7, extended what it was extended by.
+	pause    rotav1.PauseState
+	extended []*rotav1.ExtendTrajectoryRequest
 	// before is asked before each call, by the name of its method, and may refuse it.
 	before func(ctx context.Context, method string, req any) error
 }
@@ -87,7 +90,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (c *cluster) GetTrajectory(_ context.Context, req *rotav1.GetTrajectoryRequest) (*rotav1.GetTrajectoryResponse, error) {
 	switch req.Id {
 	case 7:
-		return &rotav1.GetTrajectoryResponse{Trajectory: &rotav1.Trajectory{Id: 7, State: rotav1.TrajectoryState_TRAJECTORY_STATE_OPEN, Namespace: "team"}}, nil
+		return &rotav1.GetTrajectoryResponse{Trajectory: &rotav1.Trajectory{Id: 7, State: rotav1.TrajectoryState_TRAJECTORY_STATE_OPEN, Namespace: "team", Pause: c.pause}}, nil
 	case 11:
 		return &rotav1.GetTrajectoryResponse{Trajectory: &rotav1.Trajectory{Id: 11, State: rotav1.TrajectoryState_TRAJECTORY_STATE_OPEN, Namespace: "other"}}, nil
 	case 8:
@@ -242,7 +245,7 @@ func TestRouting(t *testing.T) {
 		{"GET", "/sandboxes/t7", nil, 200, `"sandboxID":"t7"`},
 		{"GET", "/v2/sandboxes/t8", nil, 404, "no sandbox"},
 		{"GET", "/sandboxes/t18446744073709551616", nil, 404, "no sandbox"},
-		{"POST", "/sandboxes/t7/pause", nil, 501, "rota does not pause sandboxes"},
+		{"POST", "/sandboxes/t7/fork", nil, 501, "rota does not fork sandboxes"},
 		{"GET", "/v2/templates", nil, 501, "rota does not serve this part"},
 		{"GET", "/snapshots", nil, 501, "rota does not serve this part"},
 	} {

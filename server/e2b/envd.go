@@ -21,6 +21,7 @@ type sandbox struct {
 	id        uint64
 	namespace string
 	template  template
+	paused    bool
 }
 
 // serveEnvd answers a request for the services of a sandbox.
@@ -72,7 +73,7 @@ func (e *E2B) sandbox(r *http.Request, id string) (*sandbox, error) {
 	if !isRunning(t) {
 		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("trajectory %d is not open", number))
 	}
-	s.namespace, s.template = t.Namespace, e.opts.Templates.of(t)
+	s.namespace, s.template, s.paused = t.Namespace, e.opts.Templates.of(t), isPaused(t)
 	return s, nil
 }
 
@@ -105,4 +106,13 @@ func checkUser(r *http.Request) error {
 
 func invalid(format string, args ...any) error {
 	return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf(format, args...))
+}
+
+// health says whether a sandbox runs, to SDKs that ask.
+func health(w http.ResponseWriter, r *http.Request) {
+	if s := sandboxIn(r.Context()); s.paused {
+		fail(w, http.StatusBadGateway, fmt.Sprintf("sandbox %s is paused", sandboxID(s.id)))
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
 }

@@ -19,10 +19,7 @@ const listMax = 100
 // list pages through the sandboxes of a namespace. The next page is in a header.
 func (e *E2B) list(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	if states := statesOf(query); len(states) > 0 && !slices.Contains(states, "running") {
-		answer(w, http.StatusOK, []listed{}) // none is ever paused
-		return
-	}
+	states := statesOf(query)
 	req, err := listRequest(query)
 	if err != nil {
 		failWith(w, err)
@@ -36,6 +33,9 @@ func (e *E2B) list(w http.ResponseWriter, r *http.Request) {
 	}
 	page := make([]listed, 0, len(resp.Trajectories))
 	for _, t := range resp.Trajectories {
+		if len(states) > 0 && !slices.Contains(states, stateOf(t)) {
+			continue // a page may have fewer than were asked for
+		}
 		page = append(page, newListed(t, e.opts.Templates.of(t)))
 	}
 	if resp.NextPageToken != "" {

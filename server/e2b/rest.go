@@ -49,8 +49,8 @@ func (e *E2B) restRoutes() *http.ServeMux {
 	add("POST", "/sandboxes/{id}/refreshes", e.refresh)
 	mux.HandleFunc("GET /sandboxes", e.list)
 	mux.HandleFunc("GET /v2/sandboxes", e.list)
-	add("POST", "/sandboxes/{id}/pause", missing("pause sandboxes: between its processes a sandbox uses no cores, so leave it open, or kill it"))
-	add("POST", "/sandboxes/{id}/resume", missing("pause sandboxes, so there is nothing to resume"))
+	add("POST", "/sandboxes/{id}/pause", e.pause)
+	add("POST", "/sandboxes/{id}/resume", e.resume)
 	add("POST", "/sandboxes/{id}/snapshots", missing("make snapshots of sandboxes"))
 	add("POST", "/sandboxes/{id}/fork", missing("fork sandboxes"))
 	add("PUT", "/sandboxes/{id}/network", missing("change the network of sandboxes"))
@@ -299,10 +299,17 @@ func (e *E2B) kill(r *http.Request, a api) (int, any, error) {
 	return http.StatusNoContent, nil, err
 }
 
-// connect returns a sandbox again, and has it live for at least the time that is asked for.
+// connect returns a sandbox again, and has it live for at least the time that is asked for. One that
+// is paused goes on.
 func (e *E2B) connect(r *http.Request, a api) (int, any, error) {
-	t, err := e.extend(r, a, "timeout", true)
+	timeout, t, err := e.extension(r, a, "timeout")
 	if err != nil {
+		return 0, nil, err
+	}
+	if resumed, err := goOn(r, a, t, timeout, true); resumed || err != nil {
+		return http.StatusCreated, newStarted(r, t), err
+	}
+	if t, err = extendBy(r, a, t, timeout, true); err != nil {
 		return 0, nil, err
 	}
 	return http.StatusOK, newStarted(r, t), nil
@@ -320,24 +327,39 @@ func (e *E2B) refresh(r *http.Request, a api) (int, any, error) {
 
 // extend sets when a sandbox ends. A time of 0 ends it now.
 func (e *E2B) extend(r *http.Request, a api, field string, onlyLater bool) (*rotav1.Trajectory, error) {
-	var body map[string]json.RawMessage
-	if err := decode(r, &body); err != nil {
+	timeout, t, err := e.extension(r, a, field)
+	if err != nil {
 		return nil, err
 	}
+	return extendBy(r, a, t, timeout, onlyLater)
+}
+
+// extension is the time that a request asks for, and the sandbox that it names.
+func (e *E2B) extension(r *http.Request, a api, field string) (time.Duration, *rotav1.Trajectory, error) {
+	var body map[string]json.RawMessage
+	if err := decode(r, &body); err != nil {
+		return 0, nil, err
+	}
+	timeout, err := timeoutIn(body, field)
+	if err != nil {
+		return 0, nil, err
+	}
+	t, err := of(r, a)
+	return timeout, t, err
+}
+
+// timeoutIn is the time that a body names in a field, in seconds.
+func timeoutIn(body map[string]json.RawMessage, field string) (time.Duration, error) {
 	var seconds *int64
 	if raw := body[field]; isSet(raw) {
 		if err := json.Unmarshal(raw, &seconds); err != nil {
-			return nil, invalid("%s is a number of seconds", field)
+			return 0, invalid("%s is a number of seconds", field)
 		}
 	}
-	timeout, err := timeoutOf(seconds)
-	if err != nil {
-		return nil, err
-	}
-	t, err := of(r, a)
-	if err != nil {
-		return nil, err
-	}
+	return timeoutOf(seconds)
+}
+
+func extendBy(r *http.Request, a api, t *rotav1.Trajectory, timeout time.Duration, onlyLater bool) (*rotav1.Trajectory, error) {
 	if timeout == 0 && onlyLater {
 		return t, nil
 	}

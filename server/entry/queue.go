@@ -18,6 +18,8 @@ type Proposal[C any] struct {
 
 	bytes int
 	state proposalState
+	// submits: it only queues actions.
+	submits bool
 }
 
 type proposalState uint8
@@ -37,8 +39,10 @@ const (
 // NewProposal returns a proposal that waits nowhere yet.
 func NewProposal[C any](caller C, term uint64, commands []*logv1.Command, weight int) *Proposal[C] {
 	p := &Proposal[C]{Caller: caller, Commands: commands, Term: term, Weight: weight, bytes: proposalOverhead}
+	p.submits = len(commands) > 0
 	for _, c := range commands {
 		p.bytes += c.SizeVT() + commandOverhead
+		p.submits = p.submits && c.GetSubmitActions() != nil
 	}
 	return p
 }
@@ -55,13 +59,22 @@ type Limits struct {
 	EntryBytes, EntryWeight int
 }
 
-// Queue holds the proposals that wait for an entry, oldest first.
+// Queue holds the proposals that wait for an entry, oldest first. Under overload there are more
+// submissions than entries have room for. What frees cores must not wait behind them, so all
+// other proposals go first. They leave a part of each entry to submissions that wait. If the oldest
+// of these does not fit into that part, or is of an older term, it goes first in the next entry.
 type Queue[C any] struct {
-	limits  Limits
-	waiting []*Proposal[C]
-	bytes   int
-	out     int // batches taken and not settled
+	limits Limits
+	// submissions only queue actions; others are all the rest.
+	submissions, others []*Proposal[C]
+	bytes               int
+	out                 int // batches taken and not settled
+	// passedOver: the last entry had no room for the submissions that waited.
+	passedOver bool
 }
+
+// submissionsPart of an entry is for submissions if some wait: one part in four.
+const submissionsPart = 4
 
 // NewQueue returns an empty queue.
 func NewQueue[C any](l Limits) *Queue[C] { return &Queue[C]{limits: l} }
@@ -71,7 +84,11 @@ func (q *Queue[C]) Push(p *Proposal[C]) bool {
 	if q.bytes > 0 && q.bytes+p.bytes > q.limits.QueueBytes {
 		return false
 	}
-	q.waiting = append(q.waiting, p)
+	if p.submits {
+		q.submissions = append(q.submissions, p)
+	} else {
+		q.others = append(q.others, p)
+	}
 	q.bytes += p.bytes
 	return true
 }
@@ -88,31 +105,55 @@ func (q *Queue[C]) Withdraw(p *Proposal[C]) bool {
 // Take returns the oldest proposals that fit into one entry and are of one term, at least
 // one. It is empty only if no proposal waits. Settle ends the batch.
 func (q *Queue[C]) Take() Batch[C] {
-	var batch Batch[C]
-	var bytes, weight, n int
-	for _, p := range q.waiting {
-		if len(batch) > 0 && (p.Term != batch[0].Term || bytes+p.bytes > q.limits.EntryBytes || weight+p.Weight > q.limits.EntryWeight) {
+	f, waited := filling[C]{Limits: q.limits}, len(q.submissions)
+	if q.passedOver {
+		q.submissions = f.take(q.submissions)
+	} else if waited > 0 {
+		f.EntryBytes -= f.EntryBytes / submissionsPart
+		f.EntryWeight -= f.EntryWeight / submissionsPart
+	}
+	q.others = f.take(q.others)
+	f.EntryBytes, f.EntryWeight = q.limits.EntryBytes, q.limits.EntryWeight
+	q.submissions = f.take(q.submissions)
+	q.passedOver = waited > 0 && len(q.submissions) == waited
+	q.bytes -= f.left
+	if len(f.batch) > 0 {
+		q.out++
+	}
+	return f.batch
+}
+
+// filling is an entry that is being filled.
+type filling[C any] struct {
+	Limits
+	batch         Batch[C]
+	bytes, weight int
+	// left is how many bytes have left the queue, with proposals that were withdrawn.
+	left int
+}
+
+// take moves proposals into the entry, oldest first, as long as they fit, and returns the rest.
+func (f *filling[C]) take(waiting []*Proposal[C]) []*Proposal[C] {
+	n := 0
+	for _, p := range waiting {
+		if len(f.batch) > 0 && (p.Term != f.batch[0].Term || f.bytes+p.bytes > f.EntryBytes || f.weight+p.Weight > f.EntryWeight) {
 			break
 		}
 		n++
-		q.bytes -= p.bytes
+		f.left += p.bytes
 		if p.state == withdrawn {
 			continue
 		}
 		p.state = taken
-		batch = append(batch, p)
-		bytes += p.bytes
-		weight += p.Weight
+		f.batch = append(f.batch, p)
+		f.bytes += p.bytes
+		f.weight += p.Weight
 	}
-	if len(batch) > 0 {
-		q.out++
+	clear(waiting[:n])
+	if waiting = waiting[n:]; len(waiting) == 0 {
+		return nil
 	}
-	clear(q.waiting[:n])
-	q.waiting = q.waiting[n:]
-	if len(q.waiting) == 0 {
-		q.waiting = nil
-	}
-	return batch
+	return waiting
 }
 
 // Settle notes that the callers of one batch are answered.

@@ -182,3 +182,67 @@ func TestEachCallerGetsItsOwnResults(t *testing.T) {
 		}
 	})
 }
+
+var submit = []*logv1.Command{{Verb: &logv1.Command_SubmitActions{SubmitActions: &logv1.SubmitActions{}}}}
+
+// Submissions that do not fit beside all others, or are of an older term, wait for one entry at most
+// once they are the oldest, however many others there are.
+func TestSubmissionsAreNotPassedOverTwice(t *testing.T) {
+	for name, c := range map[string]struct {
+		term   uint64
+		weight int
+	}{"large": {2, 3}, "of an older term": {1, 1}} {
+		t.Run(name, func(t *testing.T) {
+			q := NewQueue[string](Limits{QueueBytes: 1 << 20, EntryBytes: 1 << 20, EntryWeight: 4})
+			others := func() {
+				for range 4 {
+					push(t, q, "other", 2, "x")
+				}
+			}
+			for range 2 {
+				if !q.Push(NewProposal("submission", c.term, submit, c.weight)) {
+					t.Fatal("the queue is full")
+				}
+			}
+			others()
+			for taken := range 2 {
+				expectCallers(t, name, q.Take(), "other", "other", "other")
+				others()
+				if b := q.Take(); len(b) == 0 || b[0].Caller != "submission" {
+					t.Fatalf("after %d submissions the entry is of %q", taken, callers(b))
+				}
+				if c.weight == 1 {
+					return // both are in that entry
+				}
+			}
+		})
+	}
+}
+
+// Under overload submissions are many, and what frees cores goes before them. But submissions that
+// wait have a part of each entry.
+func TestSubmissionsGoLast(t *testing.T) {
+	q := NewQueue[string](Limits{QueueBytes: 1 << 20, EntryBytes: 1 << 20, EntryWeight: 4})
+	submission := func(caller string) {
+		t.Helper()
+		if !q.Push(NewProposal(caller, 1, submit, 1)) {
+			t.Fatal("the queue is full")
+		}
+	}
+	submission("s1")
+	submission("s2")
+	submission("s3")
+	for _, caller := range []string{"r1", "r2", "r3", "r4"} {
+		push(t, q, caller, 1, "x")
+	}
+	mixed := NewProposal("both", 1, append(named("x"), submit...), 2) // is not put off
+	if !q.Push(mixed) {
+		t.Fatal("the queue is full")
+	}
+	expectCallers(t, "first", q.Take(), "r1", "r2", "r3", "s1")
+	expectCallers(t, "second", q.Take(), "r4", "both", "s2")
+	expectCallers(t, "third", q.Take(), "s3")
+	if expectCallers(t, "nothing waits", q.Take()); q.Bytes() != 0 {
+		t.Errorf("%d bytes wait after all were taken", q.Bytes())
+	}
+}

@@ -103,6 +103,9 @@ func (s *secured) fill(ns string) {
 		Namespace: ns, IdleTimeoutNs: int64(time.Hour), Rollout: &logv1.RolloutMembership{RolloutId: ids["rollout"]},
 	}}}).FirstId
 	ids["file"] = ids["trajectory"]
+	ids["snapshot"] = s.must(&logv1.Command{Verb: &logv1.Command_ChangeSnapshot{ChangeSnapshot: &logv1.ChangeSnapshot{
+		Change: &logv1.ChangeSnapshot_Create{Create: &logv1.CreateSnapshot{TrajectoryId: ids["trajectory"]}},
+	}}}).FirstId
 	ids["action"] = s.submitTo(ns)
 	s.must(&logv1.Command{Verb: &logv1.Command_SubmitJob{SubmitJob: &logv1.SubmitJob{
 		Namespace: ns, Name: "job", Nodes: 1, Backfill: true,

@@ -21,6 +21,9 @@ const (
 	messageBytesMax = 1 << 10
 )
 
+// frozenMax is how many attempts a node says at once to be frozen.
+const frozenMax = 1024
+
 // RegisterNode announces a node.
 func (s *Server) RegisterNode(ctx context.Context, req *rotav1.RegisterNodeRequest) (*rotav1.RegisterNodeResponse, error) {
 	if err := checkRegistration(req).err(); err != nil {
@@ -171,6 +174,25 @@ func (s *Server) ReportDisk(ctx context.Context, req *rotav1.ReportDiskRequest) 
 		ReportDisk: &logv1.ReportDisk{Name: req.Name, Incarnation: req.Incarnation, Low: req.Low},
 	}})
 	return &rotav1.ReportDiskResponse{}, err
+}
+
+// ReportFrozen commits which attempts a node has frozen.
+func (s *Server) ReportFrozen(ctx context.Context, req *rotav1.ReportFrozenRequest) (*rotav1.ReportFrozenResponse, error) {
+	if err := firstOf(requireName("name", req.Name), requireID("incarnation", req.Incarnation)).err(); err != nil {
+		return nil, err
+	}
+	if n := len(req.Attempts); n == 0 || n > frozenMax {
+		return nil, wrong("attempts", "has %d, must have 1 to %d", n, frozenMax).err()
+	}
+	if err := s.checkNode(ctx, req.Name); err != nil {
+		return nil, err
+	}
+	c := &logv1.ReportFrozen{Node: req.Name, Incarnation: req.Incarnation}
+	for _, a := range req.Attempts {
+		c.Attempts = append(c.Attempts, &logv1.FrozenAttempt{ActionId: a.GetActionId(), Attempt: a.GetAttempt(), Pause: a.GetPause()})
+	}
+	_, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_ReportFrozen{ReportFrozen: c}})
+	return &rotav1.ReportFrozenResponse{}, err
 }
 
 // RenewLease renews a node's lease at the leader.

@@ -166,6 +166,10 @@ func trajectoryMessage(st *state.State, t *state.Trajectory) *rotav1.Trajectory 
 		SpreadDomain: t.Spread.Domain,
 		Objective:    rotav1.Objective(t.Objective) + rotav1.Objective_OBJECTIVE_MEAN,
 		Labels:       labelsMessage(t.Labels),
+		Pause:        pauseOf(st, t),
+	}
+	if t.State < state.TrajectoryClosing { // one that has ended keeps when it was paused last
+		m.PauseTime = wallOf(st).timestamp(t.PausedAt)
 	}
 	if n := st.Namespace(t.Namespace); n != nil {
 		m.Namespace = n.Name

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"connectrpc.com/connect"
@@ -71,6 +72,10 @@ func (f *failure) connectError() *connect.Error {
 	e := connect.NewError(f.code, f)
 	if d, err := connect.NewErrorDetail(f.detail()); err == nil {
 		e.AddDetail(d)
+	}
+	if f.code == connect.CodeResourceExhausted && f.retry > 0 {
+		// In whole seconds, for clients that do not read the detail.
+		e.Meta().Set("Retry-After", strconv.FormatInt(int64((f.retry+time.Second-1)/time.Second), 10))
 	}
 	return e
 }

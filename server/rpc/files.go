@@ -18,6 +18,8 @@ type home struct {
 	node, addr string
 	// index is that of the state in which the trajectory was open there.
 	index uint64
+	// snapshot is what the trajectory began with; 0: nothing.
+	snapshot uint64
 }
 
 // homeOf finds the node of an open trajectory.
@@ -36,7 +38,7 @@ func (s *Server) homeOf(id state.TrajectoryID) (h home, err error) {
 			return
 		}
 		n := st.Node(t.Node) // there is one: an invariant of state
-		h = home{n.Name, n.Address, st.Meta().Applied}
+		h = home{n.Name, n.Address, st.Meta().Applied, uint64(t.Snapshot)}
 	})
 	return h, err
 }
@@ -57,6 +59,9 @@ func onHome[Req, Resp any](ctx context.Context, s *Server, trajectory uint64, st
 	}
 	out, info := connect.NewClientContext(ctx)
 	info.RequestHeader().Set(httpx.IndexHeader, strconv.FormatUint(h.index, 10))
+	if h.snapshot != 0 {
+		info.RequestHeader().Set(httpx.SnapshotHeader, strconv.FormatUint(h.snapshot, 10))
+	}
 	resp, err := call(s.Files(h.addr), out, req)
 	switch {
 	case err == nil || ctx.Err() != nil || hasDetail(err):

@@ -27,7 +27,7 @@ func (s *Server) SubmitJob(ctx context.Context, req *rotav1.SubmitJobRequest) (*
 	}
 	job := &logv1.SubmitJob{
 		Namespace: orDefault(req.Namespace), Name: req.Name, Nodes: int64(req.Nodes),
-		Cycle: logCycle(req.Cycle), SetUpNs: int64(req.SetUp.AsDuration()), Backfill: req.Backfill, Hooks: hooks,
+		Cycle: logCycle(req.Cycle), SetUpNs: int64(req.SetUp.AsDuration()), Backfill: req.Backfill, Hooks: hooks, Labels: labelsCommand(req.Labels),
 	}
 	job.Request = request(req.RequestId, req.ExpireTime, func(d *xxhash.Digest) { digestJob(d, job) })
 	result, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_SubmitJob{SubmitJob: job}})
@@ -66,6 +66,7 @@ func digestJob(d *xxhash.Digest, job *logv1.SubmitJob) {
 		digestNumber(d, uint64(s.Nodes))
 	}
 	digestHooks(d, job.Hooks)
+	digestLabels(d, job.Labels)
 }
 
 // SuspendJob gives a job's reservation back.
@@ -152,8 +153,8 @@ func findJob(st *state.State, namespace, name string) (*state.Job, error) {
 
 // ListJobs returns a page of jobs.
 func (s *Server) ListJobs(ctx context.Context, req *rotav1.ListJobsRequest) (*rotav1.ListJobsResponse, error) {
-	p, v := newPage(req.PageSize, req.PageToken, 3, hashText(orDefault(req.Namespace)), digit(req.IncludeEnded))
-	if err := firstOf(checkName("namespace", req.Namespace), v).err(); err != nil {
+	p, v := newPage(req.PageSize, req.PageToken, append([]uint64{3, hashText(orDefault(req.Namespace)), digit(req.IncludeEnded)}, queryLabels(req.Labels)...)...)
+	if err := firstOf(checkName("namespace", req.Namespace), checkWorkLabels("labels", req.Labels), v).err(); err != nil {
 		return nil, err
 	}
 	if err := s.catchUp(ctx, req.AllowStale); err != nil {
@@ -168,7 +169,7 @@ func (s *Server) ListJobs(ctx context.Context, req *rotav1.ListJobsRequest) (*ro
 	c := &collector{page: p}
 	st.Jobs(state.JobID(p.after), func(j *state.Job) bool {
 		return c.visit(uint64(j.ID), func() bool {
-			if j.Namespace != namespace || j.State == state.JobCompleted && !req.IncludeEnded {
+			if j.Namespace != namespace || j.State == state.JobCompleted && !req.IncludeEnded || !hasLabels(j.Labels, req.Labels) {
 				return false
 			}
 			resp.Jobs = append(resp.Jobs, jobMessage(st, j, now))
@@ -193,7 +194,7 @@ func jobMessage(st *state.State, j *state.Job, now int64) *rotav1.Job {
 		Nodes: uint32(j.Nodes), Cycle: cycleMessage(j.Cycle, slot), SetUp: duration(j.SetUpNS), Backfill: j.Backfill,
 		Message: j.Message, Step: j.Step, StepTime: wall.timestamp(j.StepBegan), FinishedCycles: j.Cycles, LiveTurns: j.Turns,
 		SubmitTime: wall.timestamp(j.SubmittedAt), StartTime: wall.timestamp(j.StartedAt), EndTime: wall.timestamp(j.EndedAt),
-		Revision: j.Revision, Deleting: j.Deleting,
+		Revision: j.Revision, Deleting: j.Deleting, Labels: labelsMessage(j.Labels),
 	}
 	now = max(now, st.Meta().Now)
 	group := st.NodeGroup(j.Group)

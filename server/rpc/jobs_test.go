@@ -69,7 +69,7 @@ func TestTheLifeOfAJob(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	known := cycle(5*time.Minute, segment(0, 90*time.Second, 8))
-	req := &rotav1.SubmitJobRequest{Name: "a", Nodes: 8, Cycle: known, RequestId: "r1"}
+	req := &rotav1.SubmitJobRequest{Name: "a", Nodes: 8, Cycle: known, RequestId: "r1", Labels: map[string]string{"team": "vision"}}
 	if j := w.job(req); j.State != rotav1.JobState_JOB_STATE_QUEUED || j.Message == "" || j.Group != "" {
 		t.Errorf("without a group the job is %v, want it queued, and why", j)
 	}
@@ -84,6 +84,14 @@ func TestTheLifeOfAJob(t *testing.T) {
 	}
 	if _, err := w.ledger().DeleteNodeGroup(ctx, &rotav1.DeleteNodeGroupRequest{Name: "g"}); connect.CodeOf(err) != connect.CodeFailedPrecondition {
 		t.Errorf("a group that a job is on is deleted: %v", err)
+	}
+	for value, want := range map[string]int{"vision": 1, "speech": 0} {
+		if list, err := w.jobs().ListJobs(ctx, &rotav1.ListJobsRequest{Labels: map[string]string{"team": value}}); err != nil || len(list.Jobs) != want {
+			t.Errorf("of team %s: %v, %v", value, list, err)
+		}
+	}
+	if _, err := w.jobs().SubmitJob(ctx, &rotav1.SubmitJobRequest{Name: "b", Nodes: 1, Labels: map[string]string{"": "x"}}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("a label without a key: %v", err)
 	}
 	suspended, err := w.jobs().SuspendJob(ctx, &rotav1.SuspendJobRequest{Name: "a"})
 	if err != nil || suspended.Job.State != rotav1.JobState_JOB_STATE_SUSPENDED || suspended.Job.Reservation != nil {

@@ -60,11 +60,45 @@ func (s *Server) changeGossipKeys(ctx context.Context, req *rotav1.ChangeGossipK
 		return nil, err
 	}
 	s.changeKeyrings(ctx, members, &rotav1.ChangeKeyringRequest{})
+	if change.Install != nil && len(req.Key) == 0 {
+		change.Install, id = s.keyToInstall(members, change.Install, id)
+	}
 	if err := mayChange(members, req.Operation, id); err != nil {
 		return nil, err
 	}
 	s.changeKeyrings(ctx, members, change)
 	return &rotav1.ChangeGossipKeysResponse{Id: id, Members: members}, nil
+}
+
+// keyToInstall returns the random key of an earlier call if that has not reached every process and
+// none uses it, else the new one. So the call can be repeated. Only the leader that made a key can
+// do so: nothing else has it in a form that it hands on.
+func (s *Server) keyToInstall(members []*rotav1.GossipMember, key []byte, id string) ([]byte, string) {
+	if old := s.newestKey; old.key != nil && unfinished(members, old.id) {
+		return old.key, old.id
+	}
+	s.newestKey = gossipKey{key, id}
+	return key, id
+}
+
+// gossipKey is a key that this server made.
+type gossipKey struct {
+	key []byte
+	id  string
+}
+
+// unfinished reports whether a key is at some processes and not at all, and none uses it.
+func unfinished(members []*rotav1.GossipMember, id string) bool {
+	some, all := false, true
+	for _, m := range members {
+		has := slices.Contains(m.Keys, id)
+		if has && m.Keys[0] == id {
+			return false
+		}
+		some = some || has
+		all = all && (has || m.Error == "" && len(m.Keys) == 0)
+	}
+	return some && !all
 }
 
 // keyringChange is what each process is told, and the ID of the key.

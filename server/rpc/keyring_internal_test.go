@@ -98,3 +98,30 @@ func TestALevelIsActivatedWhenEveryServerSupportsIt(t *testing.T) {
 		}
 	}
 }
+
+// An installation that has not reached every process goes on with the same key. One that has is
+// followed by another.
+func TestTheInstallationOfAKeyCanBeRepeated(t *testing.T) {
+	s := &Server{}
+	all := []*rotav1.GossipMember{member("s1", "", "old"), member("s2", "", "old"), member("n1", "")}
+	if _, id := s.keyToInstall(all, []byte("a"), "A"); id != "A" {
+		t.Fatalf("the first key is %s", id)
+	}
+	for _, c := range []struct {
+		what    string
+		members []*rotav1.GossipMember
+		again   bool
+	}{
+		{"one lacks it", []*rotav1.GossipMember{member("s1", "", "old", "A"), member("s2", "", "old"), member("n1", "")}, true},
+		{"one did not answer", []*rotav1.GossipMember{member("s1", "", "old", "A"), member("s2", "down"), member("n1", "")}, true},
+		{"all have it", []*rotav1.GossipMember{member("s1", "", "old", "A"), member("s2", "", "old", "A"), member("n1", "")}, false},
+		{"it is in use", []*rotav1.GossipMember{member("s1", "", "A", "old"), member("s2", "", "old"), member("n1", "")}, false},
+		{"it reached none", all, false},
+	} {
+		s.newestKey = gossipKey{[]byte("a"), "A"}
+		key, id := s.keyToInstall(c.members, []byte("b"), "B")
+		if want := map[bool]string{true: "aA", false: "bB"}[c.again]; string(key)+id != want {
+			t.Errorf("%s: the key is %s with the ID %s", c.what, key, id)
+		}
+	}
+}

@@ -11,7 +11,7 @@ import (
 	"rota/fsm/state"
 )
 
-// checkWorkLabels checks the labels of an action or a trajectory, or those that a list is
+// checkWorkLabels checks the labels of an action, a trajectory or a job, or those that a list is
 // filtered by.
 func checkWorkLabels(path string, labels map[string]string) *violation {
 	rows := make([]state.Label, 0, len(labels))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"rota/api/codec"
 	rotav1 "rota/api/gen/rota/v1"
@@ -19,10 +20,16 @@ const (
 	outputRetryMax = time.Second
 )
 
+// noTimes is the reason of an error: output has no times.
+const noTimes = "OUTPUT_HAS_NO_TIMES"
+
 // ReadActionOutput passes on what the node keeps of an attempt's output.
 func (s *Server) ReadActionOutput(ctx context.Context, req *rotav1.ReadActionOutputRequest, stream *connect.ServerStream[rotav1.ReadActionOutputResponse]) error {
 	if err := requireID("action_id", req.ActionId).err(); err != nil {
 		return err
+	}
+	if req.Since != nil && req.Since.CheckValid() != nil {
+		return wrong("since", "is no time").err()
 	}
 	if err := s.catchUp(ctx, false); err != nil {
 		return err
@@ -32,7 +39,7 @@ func (s *Server) ReadActionOutput(ctx context.Context, req *rotav1.ReadActionOut
 		return err
 	}
 	o := &output{s: s, action: state.ActionID(req.ActionId), attempt: attempt, follow: req.Follow,
-		stdout: req.StdoutOffset, stderr: req.StderrOffset}
+		stdout: req.StdoutOffset, stderr: req.StderrOffset, since: req.Since, times: req.Times || req.Since != nil}
 	return o.read(ctx, func(chunk *rotav1.OutputChunk) error {
 		return stream.Send(&rotav1.ReadActionOutputResponse{Chunk: chunk})
 	})
@@ -72,6 +79,8 @@ type output struct {
 	follow  bool
 	// Where to go on in each stream.
 	stdout, stderr uint64
+	since          *timestamppb.Timestamp // nil: from the beginning
+	times          bool
 }
 
 // read passes output on until its end. While the attempt lives, an agent that
@@ -94,6 +103,9 @@ func (o *output) read(ctx context.Context, send func(*rotav1.OutputChunk) error)
 		var sending *sendError
 		if errors.As(err, &sending) {
 			return sending.err
+		}
+		if detail := codec.Detail(err); detail.GetReason() == noTimes {
+			return failed(connect.CodeFailedPrecondition, noTimes, "%s", detail.Message)
 		}
 		if !live || !o.follow {
 			return o.gone(source, err)
@@ -146,7 +158,7 @@ func (o *output) stream(ctx context.Context, src source, send func(*rotav1.Outpu
 	defer cancel()
 	stream, err := o.s.Output(src.addr).ReadOutput(ctx, &rotav1.ReadOutputRequest{
 		ActionId: uint64(o.action), Attempt: o.attempt, Follow: o.follow,
-		StdoutOffset: o.stdout, StderrOffset: o.stderr,
+		StdoutOffset: o.stdout, StderrOffset: o.stderr, Since: o.since, Times: o.times,
 	})
 	if err != nil {
 		return err
@@ -156,6 +168,10 @@ func (o *output) stream(ctx context.Context, src source, send func(*rotav1.Outpu
 		chunk := stream.Msg().Chunk
 		if chunk == nil {
 			continue
+		}
+		if o.times && chunk.Time == nil {
+			return &sendError{failed(connect.CodeFailedPrecondition, noTimes,
+				"the agent of node %s is of an earlier release and keeps no times of output: read it without since and times, or upgrade the agent", src.node)}
 		}
 		chunk.Attempt = o.attempt
 		if err := send(chunk); err != nil {

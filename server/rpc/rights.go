@@ -48,11 +48,13 @@ var actionRights = map[string]right{
 
 	rotav1connect.TrajectoryServiceOpenTrajectoryProcedure:   {noun: "trajectory", verb: rights.Submit, place: named},
 	rotav1connect.TrajectoryServiceExtendTrajectoryProcedure: {noun: "trajectory", verb: rights.Cancel, place: ofTrajectory("id")},
+	rotav1connect.TrajectoryServicePauseTrajectoryProcedure:  {noun: "trajectory", verb: rights.Cancel, place: ofTrajectory("id")},
+	rotav1connect.TrajectoryServiceResumeTrajectoryProcedure: {noun: "trajectory", verb: rights.Submit, place: ofTrajectory("id")},
 	rotav1connect.TrajectoryServiceCloseTrajectoryProcedure:  {noun: "trajectory", verb: rights.Cancel, place: ofTrajectory("id")},
 	rotav1connect.TrajectoryServiceGetTrajectoryProcedure:    {noun: "trajectory", verb: rights.Read, place: ofTrajectory("id")},
 	rotav1connect.TrajectoryServiceListTrajectoriesProcedure: {noun: "trajectory", verb: rights.Read, place: filtered, listed: "namespace"},
-	rotav1connect.WorkerServiceSuspendTrajectoryProcedure:    {noun: "trajectory", verb: rights.Submit, place: ofTrajectory("id")},
-	rotav1connect.WorkerServiceResumeTrajectoryProcedure:     {noun: "trajectory", verb: rights.Submit, place: ofTrajectory("id")},
+	rotav1connect.WorkerServiceSuspendGenerationProcedure:    {noun: "trajectory", verb: rights.Submit, place: ofTrajectory("id")},
+	rotav1connect.WorkerServiceResumeGenerationProcedure:     {noun: "trajectory", verb: rights.Submit, place: ofTrajectory("id")},
 
 	rotav1connect.FileServiceListFilesProcedure:     {noun: "file", verb: rights.Read, place: ofTrajectory("trajectory_id")},
 	rotav1connect.FileServiceStatFileProcedure:      {noun: "file", verb: rights.Read, place: ofTrajectory("trajectory_id")},
@@ -70,6 +72,11 @@ var actionRights = map[string]right{
 	rotav1connect.MigrationServiceGetMigrationProcedure:     {noun: "migration", verb: rights.Read, place: ofMigration},
 	rotav1connect.MigrationServiceListMigrationsProcedure:   {noun: "migration", verb: rights.Read, place: filtered, listed: "namespace"},
 	rotav1connect.MigrationServiceCancelMigrationProcedure:  {noun: "migration", verb: rights.Cancel, place: ofMigration},
+
+	rotav1connect.SnapshotServiceCreateSnapshotProcedure: {noun: "snapshot", verb: rights.Submit, place: ofTrajectory("trajectory_id")},
+	rotav1connect.SnapshotServiceGetSnapshotProcedure:    {noun: "snapshot", verb: rights.Read, place: ofSnapshot},
+	rotav1connect.SnapshotServiceListSnapshotsProcedure:  {noun: "snapshot", verb: rights.Read, place: filtered, listed: "namespace"},
+	rotav1connect.SnapshotServiceDeleteSnapshotProcedure: {noun: "snapshot", verb: rights.Cancel, place: ofSnapshot},
 
 	rotav1connect.RolloutServiceCreateRolloutProcedure: {noun: "rollout", verb: rights.Submit, place: named},
 	rotav1connect.RolloutServiceCloseRolloutProcedure:  {noun: "rollout", verb: rights.Cancel, place: ofRollout},
@@ -116,6 +123,10 @@ var clusterRights = map[string]right{
 	rotav1connect.WorkerServiceListWorkerPoolsProcedure:    {noun: "worker", verb: rights.Read, place: nowhere},
 	rotav1connect.WorkerServiceRemoveWorkerPoolProcedure:   {noun: "worker", verb: rights.Operate, place: nowhere},
 	rotav1connect.WorkerServicePlanWorkerPoolProcedure:     {noun: "worker", verb: rights.Operate, place: nowhere},
+	rotav1connect.WorkerServiceSetAffinityProcedure:        {noun: "worker", verb: rights.Operate, place: nowhere},
+	rotav1connect.WorkerServiceRemoveAffinityProcedure:     {noun: "worker", verb: rights.Operate, place: nowhere},
+	rotav1connect.WorkerServiceAdviseRatioProcedure:        {noun: "worker", verb: rights.Read, place: nowhere},
+	rotav1connect.WorkerServiceListAffinitiesProcedure:     {noun: "worker", verb: rights.Read, place: nowhere},
 
 	rotav1connect.RewardServiceRegisterRewardProcedure: {noun: "reward", verb: rights.Operate, place: nowhere},
 	rotav1connect.RewardServiceUpdateRewardProcedure:   {noun: "reward", verb: rights.Operate, place: nowhere},
@@ -284,6 +295,14 @@ func ofMigration(st *state.State, req protoreflect.Message) ([]string, bool) {
 		return nil, false
 	}
 	return []string{st.Namespace(m.Namespace).Name}, true
+}
+
+func ofSnapshot(st *state.State, req protoreflect.Message) ([]string, bool) {
+	r := st.FileSnapshot(state.FileSnapshotID(number(req, "id")))
+	if r == nil {
+		return nil, false
+	}
+	return []string{st.Namespace(r.Namespace).Name}, true
 }
 
 func ofRollout(st *state.State, req protoreflect.Message) ([]string, bool) {

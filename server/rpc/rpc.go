@@ -169,6 +169,7 @@ type Server struct {
 	strangers       strangers
 	repeats         seen       // in the audit log
 	keyring         sync.Mutex // is held while gossip keys change
+	newestKey       gossipKey  // that this server made, guarded by keyring
 	estimates       estimateBudget
 	explains        estimateBudget
 	room            roomDelay
@@ -196,6 +197,7 @@ func New(deps Deps) *Server {
 	mount(rotav1connect.NewTrajectoryServiceHandler(s, options...))
 	mount(rotav1connect.NewFileServiceHandler(s, options...))
 	mount(rotav1connect.NewStreamServiceHandler(s, options...))
+	mount(rotav1connect.NewSnapshotServiceHandler(s, options...))
 	mount(rotav1connect.NewNodeServiceHandler(s, options...))
 	mount(rotav1connect.NewClassServiceHandler(s, options...))
 	mount(rotav1connect.NewQuotaServiceHandler(s, options...))
@@ -212,7 +214,7 @@ func New(deps Deps) *Server {
 	mount(rotav1connect.NewAccessServiceHandler(s, options...))
 	mount(rotav1connect.NewAgentServiceHandler(s, options...))
 	services := []string{
-		rotav1connect.ActionServiceName, rotav1connect.TrajectoryServiceName, rotav1connect.FileServiceName, rotav1connect.StreamServiceName, rotav1connect.NodeServiceName,
+		rotav1connect.ActionServiceName, rotav1connect.TrajectoryServiceName, rotav1connect.FileServiceName, rotav1connect.StreamServiceName, rotav1connect.SnapshotServiceName, rotav1connect.NodeServiceName,
 		rotav1connect.ClassServiceName, rotav1connect.QuotaServiceName,
 		rotav1connect.JobServiceName, rotav1connect.TurnServiceName, rotav1connect.LedgerServiceName,
 		rotav1connect.EngineServiceName, rotav1connect.ResidencyServiceName, rotav1connect.MigrationServiceName,

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	rotav1 "rota/api/gen/rota/v1"
@@ -179,21 +178,20 @@ func (g *summing) add(a *state.Action) {
 		s.trajectories[a.Trajectory] = r
 	}
 	r.coresMax = max(r.coresMax, a.CoresMin)
-	r.coreNS += a.Result.ExecNS * int64(a.CoresMin)
+	r.cores.add(a.Result.ExecNS, uint64(a.CoresMin))
 }
 
 // reserved is what a trajectory would hold if it kept its cores: the most that an action of it
-// asks for; coreNS is what its actions held at least.
+// asks for; cores is what its actions held at least.
 type reserved struct {
 	coresMax uint32
-	coreNS   int64
+	cores    total
 }
 
 // reserve says what reservations would have held for the work of a summary. A trajectory that is
 // not kept any more does not count, on either side.
 func (g *summing) reserve(s *summary, m *rotav1.ActionSummary) {
-	var held time.Duration
-	var used int64
+	var held, used total
 	for id, r := range s.trajectories {
 		t := g.f.st.Trajectory(id)
 		if t == nil {
@@ -204,10 +202,10 @@ func (g *summing) reserve(s *summary, m *rotav1.ActionSummary) {
 			end = t.EndedAt
 		}
 		open := g.ended.overlap(g.f.wall.timestamp(t.OpenedAt).AsTime(), g.f.wall.timestamp(end).AsTime())
-		held += open * time.Duration(r.coresMax)
-		used += r.coreNS
+		held.add(int64(open), uint64(r.coresMax))
+		used.join(r.cores)
 	}
-	m.ReservedCoreTime, m.TrajectoryCoreTimeMin = durationpb.New(held), duration(used)
+	m.ReservedCoreTime, m.TrajectoryCoreTimeMin = held.message(), used.message()
 }
 
 // keptSince is when the first action ended that is kept; nil if no action was ever forgotten.
@@ -224,11 +222,11 @@ func (f *actionFilter) keptSince() *timestamppb.Timestamp {
 
 // summary adds up actions. Times are log time, durations nanoseconds.
 type summary struct {
-	actions, ended, succeeded, running    uint64
-	first, last                           int64
-	queueNS, execNS, cpuNS, coreNS, gpuNS int64
-	memoryPeak                            uint64
-	trajectories                          map[state.TrajectoryID]*reserved
+	actions, ended, succeeded, running uint64
+	first, last                        int64
+	queue, exec, cpu, cores, gpus      total
+	memoryPeak                         uint64
+	trajectories                       map[state.TrajectoryID]*reserved
 }
 
 func (s *summary) add(a *state.Action) {
@@ -247,17 +245,17 @@ func (s *summary) add(a *state.Action) {
 		s.ended++
 	}
 	if a.StartedAt > 0 && a.State != state.ActionQueued { // else an attempt was lost, and it waits again
-		s.queueNS += max(0, a.StartedAt-a.SubmittedAt)
+		s.queue.add(a.StartedAt-a.SubmittedAt, 1)
 	}
 	r := a.Result
 	if r == nil {
 		return
 	}
-	s.execNS += r.ExecNS
-	s.cpuNS += r.CPUNS
-	s.coreNS += r.ExecNS * int64(a.CoresMin)
+	s.exec.add(r.ExecNS, 1)
+	s.cpu.add(r.CPUNS, 1)
+	s.cores.add(r.ExecNS, uint64(a.CoresMin))
 	if d := a.GPUs(); d != nil {
-		s.gpuNS += r.ExecNS * int64(d.Degrees[0])
+		s.gpus.add(r.ExecNS, uint64(d.Degrees[0]))
 	}
 	s.memoryPeak = max(s.memoryPeak, r.MemoryPeak)
 }
@@ -269,7 +267,7 @@ func (s *summary) message(value string, now int64) *rotav1.ActionSummary {
 	}
 	return &rotav1.ActionSummary{
 		Value: value, Actions: s.actions, Succeeded: s.succeeded, Failed: s.ended - s.succeeded, Running: s.running,
-		Span: duration(max(0, s.last-s.first)), QueueTime: duration(s.queueNS), ExecTime: duration(s.execNS), CpuTime: duration(s.cpuNS),
-		CoreTimeMin: duration(s.coreNS), GpuTimeMin: duration(s.gpuNS), MemoryPeakBytes: s.memoryPeak,
+		Span: duration(max(0, s.last-s.first)), QueueTime: s.queue.message(), ExecTime: s.exec.message(), CpuTime: s.cpu.message(),
+		CoreTimeMin: s.cores.message(), GpuTimeMin: s.gpus.message(), MemoryPeakBytes: s.memoryPeak,
 	}
 }

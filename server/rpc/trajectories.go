@@ -16,6 +16,10 @@ func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryR
 	if err := checkOpen(req).err(); err != nil {
 		return nil, err
 	}
+	req, err := s.fromSnapshot(ctx, req)
+	if err != nil {
+		return nil, err
+	}
 	spec, err := encodeTrajectorySpec(req.Spec)
 	if err != nil {
 		return nil, err
@@ -61,6 +65,7 @@ func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryR
 		TimeoutNs:     int64(req.Timeout.AsDuration()),
 		Labels:        labels,
 		Container:     req.Spec.GetContainer() != nil,
+		SnapshotId:    req.SnapshotId,
 	}}})
 	if err != nil {
 		return nil, err
@@ -107,6 +112,59 @@ func (s *Server) ExtendTrajectory(ctx context.Context, req *rotav1.ExtendTraject
 		return nil, err
 	}
 	return &rotav1.ExtendTrajectoryResponse{Trajectory: s.changedTrajectory(req.Id)}, nil
+}
+
+// PauseTrajectory freezes what a trajectory runs, and has what it queues wait.
+func (s *Server) PauseTrajectory(ctx context.Context, req *rotav1.PauseTrajectoryRequest) (*rotav1.PauseTrajectoryResponse, error) {
+	changed, err := s.pause(ctx, req.Id, false)
+	if err != nil {
+		return nil, err
+	}
+	return &rotav1.PauseTrajectoryResponse{Trajectory: s.changedTrajectory(req.Id), Changed: changed}, nil
+}
+
+// ResumeTrajectory lets a paused trajectory go on.
+func (s *Server) ResumeTrajectory(ctx context.Context, req *rotav1.ResumeTrajectoryRequest) (*rotav1.ResumeTrajectoryResponse, error) {
+	changed, err := s.pause(ctx, req.Id, true)
+	if err != nil {
+		return nil, err
+	}
+	return &rotav1.ResumeTrajectoryResponse{Trajectory: s.changedTrajectory(req.Id), Changed: changed}, nil
+}
+
+func (s *Server) pause(ctx context.Context, id uint64, resume bool) (changed bool, err error) {
+	if err := requireID("id", id).err(); err != nil {
+		return false, err
+	}
+	result, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_PauseTrajectory{
+		PauseTrajectory: &logv1.PauseTrajectory{Id: id, Resume: resume},
+	}})
+	return result.GetCount() > 0, err
+}
+
+// pauseOf says how far the pause of a trajectory has come, or its end.
+func pauseOf(st *state.State, t *state.Trajectory) rotav1.PauseState {
+	if t.State >= state.TrajectoryClosing || t.Pauses == 0 {
+		return rotav1.PauseState_PAUSE_STATE_UNSPECIFIED
+	}
+	most := state.IceNone
+	wanted := false
+	st.VisitLive(t.ID, func(a *state.Action) bool {
+		if at := st.Attempt(a.Node, a.ID); at != nil && !at.Stop {
+			most = max(most, at.Ice)
+			wanted = wanted || at.Ice == state.IceWanted
+		}
+		return true
+	})
+	switch {
+	case t.Paused() && wanted:
+		return rotav1.PauseState_PAUSE_STATE_PAUSING
+	case t.Paused():
+		return rotav1.PauseState_PAUSE_STATE_PAUSED
+	case most == state.IceThawing:
+		return rotav1.PauseState_PAUSE_STATE_RESUMING
+	}
+	return rotav1.PauseState_PAUSE_STATE_UNSPECIFIED
 }
 
 // changedTrajectory returns a trajectory that a change was committed for. It may

@@ -41,6 +41,7 @@ func checkJob(r *rotav1.SubmitJobRequest) *violation {
 		checkNodes("nodes", r.Nodes),
 		checkDuration("set_up", r.SetUp),
 		checkHooks(r.Hooks),
+		checkWorkLabels("labels", r.Labels),
 	); v != nil {
 		return v
 	}

@@ -32,6 +32,9 @@ func checkTrajectorySpec(s *rotav1.TrajectorySpec) *violation {
 	case s.SizeVT() > state.TrajectorySpecBytesMax:
 		return wrong("spec", "has %d bytes; at most %d are allowed: put large inputs into files", s.SizeVT(), state.TrajectorySpecBytesMax)
 	}
+	if s.SnapshotId != 0 {
+		return wrong("spec.snapshot_id", "is not for requests: give snapshot_id beside spec")
+	}
 	return firstOf(checkEnvironment("spec.env", s.Env), checkDir("spec.dir", s.Dir), checkContainer(s.Container).in("spec.container"))
 }
 

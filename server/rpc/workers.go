@@ -113,14 +113,14 @@ func (s *Server) ListWorkers(ctx context.Context, req *rotav1.ListWorkersRequest
 	return resp, nil
 }
 
-// SuspendTrajectory has gateways hold the requests of a trajectory.
-func (s *Server) SuspendTrajectory(ctx context.Context, req *rotav1.SuspendTrajectoryRequest) (*rotav1.SuspendTrajectoryResponse, error) {
-	return &rotav1.SuspendTrajectoryResponse{}, s.suspend(ctx, req.Id, false)
+// SuspendGeneration has gateways hold the requests of a trajectory.
+func (s *Server) SuspendGeneration(ctx context.Context, req *rotav1.SuspendGenerationRequest) (*rotav1.SuspendGenerationResponse, error) {
+	return &rotav1.SuspendGenerationResponse{}, s.suspend(ctx, req.Id, false)
 }
 
-// ResumeTrajectory lets the requests of a trajectory go on.
-func (s *Server) ResumeTrajectory(ctx context.Context, req *rotav1.ResumeTrajectoryRequest) (*rotav1.ResumeTrajectoryResponse, error) {
-	return &rotav1.ResumeTrajectoryResponse{}, s.suspend(ctx, req.Id, true)
+// ResumeGeneration lets the requests of a trajectory go on.
+func (s *Server) ResumeGeneration(ctx context.Context, req *rotav1.ResumeGenerationRequest) (*rotav1.ResumeGenerationResponse, error) {
+	return &rotav1.ResumeGenerationResponse{}, s.suspend(ctx, req.Id, true)
 }
 
 func (s *Server) suspend(ctx context.Context, id uint64, resume bool) error {
@@ -181,7 +181,8 @@ func workerMessage(st *state.State, w *state.Worker) *rotav1.Worker {
 		},
 		State: rotav1.WorkerState(st.WorkerState(w)), Message: w.Message,
 		Trajectories: load.Trajectories, Generating: load.Generating, PredictedTokens: load.Predicted,
-		OutputTokens: w.OutputTokens, RegisterTime: wallOf(st).timestamp(w.RegisteredAt), Pool: w.Pool,
+		PredictedPromptTokens: load.Prefill,
+		OutputTokens:          w.OutputTokens, RegisterTime: wallOf(st).timestamp(w.RegisteredAt), Pool: w.Pool,
 	}
 }
 

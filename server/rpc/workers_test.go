@@ -154,9 +154,9 @@ func TestTheLifeOfAGeneration(t *testing.T) {
 	})
 	for _, suspended := range []bool{true, false} {
 		if suspended {
-			_, err = c.SuspendTrajectory(ctx, &rotav1.SuspendTrajectoryRequest{Id: opened.Id})
+			_, err = c.SuspendGeneration(ctx, &rotav1.SuspendGenerationRequest{Id: opened.Id})
 		} else {
-			_, err = c.ResumeTrajectory(ctx, &rotav1.ResumeTrajectoryRequest{Id: opened.Id})
+			_, err = c.ResumeGeneration(ctx, &rotav1.ResumeGenerationRequest{Id: opened.Id})
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -178,8 +179,14 @@ func TestSessionsEnd(t *testing.T) {
 	if s.find(request(first), now.Add(sessionLifetime-1)) == nil || s.find(request(first), now.Add(sessionLifetime)) != nil {
 		t.Error("a session does not last as long as it should")
 	}
+	for i := range 2 * sessionsEach {
+		s.begin("greedy", "", now.Add(time.Duration(i+1)))
+	}
+	if len(s.all) != 1+sessionsEach || s.find(request(first), now) == nil {
+		t.Errorf("%d sessions, and one of another token is among them: %t", len(s.all), s.find(request(first), now) != nil)
+	}
 	for i := range sessionsMax {
-		s.begin("b", "", now.Add(time.Duration(i+1)))
+		s.begin(fmt.Sprint("b", i), "", now.Add(time.Duration(2*sessionsEach+i+1)))
 	}
 	if len(s.all) != sessionsMax || s.find(request(first), now) != nil {
 		t.Errorf("%d sessions, and the oldest is among them: %t", len(s.all), s.find(request(first), now) != nil)

@@ -18,6 +18,8 @@ const (
 	sessionLifetime = time.Hour
 	// sessionsMax bounds the sessions of a server. Beyond it, the oldest one ends.
 	sessionsMax = 1024
+	// sessionsEach bounds those of one token, so that nobody with a token ends those of others.
+	sessionsEach = 16
 )
 
 // session is a browser that logged in.
@@ -43,21 +45,33 @@ func (s *sessions) begin(bearer, name string, now time.Time) (cookie string) {
 	cookie = rand.Text()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var first [sha256.Size]byte
-	var oldest *session
 	for key, x := range s.all {
-		switch {
-		case !now.Before(x.ends):
+		if !now.Before(x.ends) {
 			delete(s.all, key)
-		case oldest == nil || x.ends.Before(oldest.ends):
-			first, oldest = key, x
 		}
 	}
-	if len(s.all) >= sessionsMax {
-		delete(s.all, first)
+	if oldest, n := s.oldest(func(x *session) bool { return x.bearer == bearer }); n >= sessionsEach {
+		delete(s.all, oldest)
+	}
+	if oldest, n := s.oldest(func(*session) bool { return true }); n >= sessionsMax {
+		delete(s.all, oldest)
 	}
 	s.all[sha256.Sum256([]byte(cookie))] = &session{bearer, name, now.Add(sessionLifetime)}
 	return cookie
+}
+
+// oldest returns the oldest of some sessions, and how many there are.
+func (s *sessions) oldest(of func(*session) bool) (oldest [sha256.Size]byte, n int) {
+	var ends time.Time
+	for key, x := range s.all {
+		if !of(x) {
+			continue
+		}
+		if n++; n == 1 || x.ends.Before(ends) {
+			oldest, ends = key, x.ends
+		}
+	}
+	return oldest, n
 }
 
 // find returns the session of a request; nil if there is none or it has ended.

@@ -19,22 +19,30 @@ import (
 // killPeer kills the process that listens at the other side.
 func killPeer(t *testing.T, conn *net.UnixConn) {
 	t.Helper()
+	if err := syscall.Kill(peerOf(t, conn), syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+}
+
+// peerOf is the process at the other end.
+func peerOf(t testing.TB, conn *net.UnixConn) (pid int) {
+	t.Helper()
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = raw.Control(func(fd uintptr) {
 		peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		if err == nil {
-			err = syscall.Kill(int(peer.Pid), syscall.SIGKILL)
-		}
 		if err != nil {
 			t.Error(err)
+			return
 		}
+		pid = int(peer.Pid)
 	})
-	if err != nil {
+	if err != nil || pid == 0 {
 		t.Fatal(err)
 	}
+	return pid
 }
 
 // Root in a sandbox gets nothing of the node.

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,6 +56,8 @@ type Spec struct {
 	HostNetwork  bool
 	// Home is the directory of the trajectory on the node.
 	Home string
+	// Root is what Commit has returned; empty: the root file system of the image.
+	Root string
 }
 
 // Sandbox is an open sandbox.
@@ -71,6 +74,8 @@ type Sandbox struct {
 type record struct {
 	Spec    Spec
 	Sandbox Sandbox
+	// Parent is the root file system that its own is above, if it was committed; see Commit.
+	Parent string
 }
 
 // Manager opens and removes the sandboxes of an agent. An operator starts one for each folder.
@@ -147,7 +152,7 @@ func (m *Manager) Open(ctx context.Context, s Spec) (Sandbox, error) {
 		e.open = m.load(s.Trajectory)
 	}
 	same := e.open != nil && e.open.Spec == s
-	if same && initcall.Listening(e.open.Sandbox.SocketDir) {
+	if same && !initcall.Gone(e.open.Sandbox.SocketDir) {
 		return e.open.Sandbox, nil
 	}
 	var err error
@@ -184,6 +189,9 @@ func (m *Manager) again(ctx context.Context, r *record) error {
 	if err := m.opts.Containerd.stop(ctx, m.id(r.Spec.Trajectory)); err != nil {
 		return err
 	}
+	if err := m.opts.Containerd.goOn(ctx, m.id(r.Spec.Trajectory), r.Parent); err != nil {
+		return err
+	}
 	return m.run(ctx, r)
 }
 
@@ -212,7 +220,7 @@ func (m *Manager) make(ctx context.Context, s Spec) (*record, error) {
 	}
 	defer leave()
 	id, dir := m.id(s.Trajectory), m.dir(s.Trajectory)
-	r := &record{s, Sandbox{
+	r := &record{Spec: s, Sandbox: Sandbox{
 		SocketDir: filepath.Join(dir, socketName), Cgroup: filepath.Join("/", m.opts.Cgroup, id),
 		User: s.User, Env: image.image.Config.Env,
 	}}
@@ -226,7 +234,7 @@ func (m *Manager) make(ctx context.Context, s Spec) (*record, error) {
 	if err := errors.Join(os.MkdirAll(p.socket, 0o700), os.WriteFile(p.hosts, []byte(hosts), 0o644)); err != nil {
 		return nil, err
 	}
-	err = m.opts.Containerd.create(ctx, id, m.owner, s.Image, image.chain(), spec(&s, r.Sandbox.Cgroup, p))
+	err = m.opts.Containerd.create(ctx, id, m.owner, s.Image, cmp.Or(s.Root, image.chain()), spec(&s, m.owner, r.Sandbox.Cgroup, p))
 	if err == nil {
 		err = m.run(ctx, r)
 	}

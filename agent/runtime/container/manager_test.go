@@ -3,8 +3,10 @@ package container_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -235,4 +237,61 @@ func TestCommandsHaveTheUserOfTheTrajectory(t *testing.T) {
 	if !errors.As(err, &start) || !strings.Contains(err.Error(), "nobody-here") {
 		t.Errorf("a user that the container does not have: %v", err)
 	}
+}
+
+// Sandboxes share a process that watches them. It goes on after the sandbox that it was started for,
+// and when it dies, those that are left start again with their files.
+func TestSandboxesShareAWatcher(t *testing.T) {
+	n := newNode(t)
+	first, second := n.spec(3), n.spec(11)
+	a, b := n.open(first), n.open(second)
+	run(t, b, "echo 1 > /root/note")
+	watcher := parentOf(t, firstProcess(t, b))
+	if of := parentOf(t, firstProcess(t, a)); of != watcher {
+		t.Errorf("two sandboxes are watched by %d and %d", of, watcher)
+	}
+	if err := n.m.Keep(t.Context(), func() []uint64 { return []uint64{11} }); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := run(t, n.open(second), "cat /root/note"); out != "1" || code != 0 || initcall.Listening(a.SocketDir) {
+		t.Errorf("after the end of the first, the second has %q", out)
+	}
+	c := n.open(n.spec(19))
+	if of := parentOf(t, firstProcess(t, c)); of != watcher {
+		t.Errorf("a third sandbox is watched by %d, want %d", of, watcher)
+	}
+	if err := syscall.Kill(watcher, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	containertest.Wait(t, "the sandbox has ended", func() bool { return !initcall.Listening(b.SocketDir) })
+	if out, _ := run(t, n.open(second), "cat /root/note"); out != "1" {
+		t.Errorf("started again it has %q", out)
+	}
+	if out, code := run(t, n.open(n.spec(27)), "true"); code != 0 {
+		t.Errorf("a sandbox after the end of the watcher: %s", out)
+	}
+}
+
+// firstProcess is the process of a sandbox that listens.
+func firstProcess(t testing.TB, sb container.Sandbox) int {
+	t.Helper()
+	conn, err := initcall.Dial(sb.SocketDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	return peerOf(t, conn)
+}
+
+func parentOf(t testing.TB, pid int) (parent int) {
+	t.Helper()
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err == nil {
+		var state string
+		_, err = fmt.Sscan(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), &state, &parent)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parent
 }

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -57,8 +58,21 @@ type paths struct {
 	init, socket, home, hosts string
 }
 
+// A process of containerd, the shim, watches a container. Sandboxes share watchers, as one for each
+// takes more memory than the sandbox, and time to start. They share several, as the sandboxes of one
+// that dies end with it.
+const (
+	watchers     = 8
+	watcherGroup = "io.containerd.runc.v2.group" // annotation of the runtime io.containerd.runc.v2
+)
+
+// watchedBy names the watcher of a sandbox.
+func watchedBy(owner string, trajectory uint64) map[string]string {
+	return map[string]string{watcherGroup: fmt.Sprintf("rota-%s-%d", owner, trajectory%watchers)}
+}
+
 // spec is what runc is to make.
-func spec(s *Spec, cgroup string, p paths) *specs.Spec {
+func spec(s *Spec, owner, cgroup string, p paths) *specs.Spec {
 	caps := append(append([]string{}, commandCapabilities...), initCapabilities...)
 	files := descriptors()
 	out := &specs.Spec{
@@ -70,7 +84,8 @@ func spec(s *Spec, cgroup string, p paths) *specs.Spec {
 			Capabilities: &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps},
 			Rlimits:      []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: files, Soft: files}, {Type: "RLIMIT_CORE"}},
 		},
-		Mounts: mounts(s, p),
+		Mounts:      mounts(s, p),
+		Annotations: watchedBy(owner, s.Trajectory),
 		Linux: &specs.Linux{
 			CgroupsPath: cgroup, Seccomp: seccomp(), MaskedPaths: maskedPaths, ReadonlyPaths: readonlyPaths,
 			Sysctl:    sharedMemory,

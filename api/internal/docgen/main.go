@@ -31,6 +31,7 @@ var documented = []string{
 	"rota/v1/residency.proto",
 	"rota/v1/migration.proto",
 	"rota/v1/worker.proto",
+	"rota/v1/snapshot.proto",
 	"rota/v1/reward.proto",
 	"rota/v1/rollout.proto",
 	"rota/v1/access.proto",
@@ -47,7 +48,44 @@ Every method is ` + "`POST /rota.v1.SERVICE/METHOD`" + ` on the one port of any 
 are like ` + "`\"1.5s\"`" + `. A field that does not exist is refused. Streams need a Connect or
 gRPC client. gRPC health and reflection are served too.
 
-Every error has a Connect code and an [ErrorDetail](#errordetail).
+Each method has an example, which a test runs against a new cluster of one server, one node and no GPUs, in
+the order of ` + "`api/internal/docgen/examples.txt`" + `. In the examples, rpc is this function of the shell. Outside of
+` + "`rota dev`" + `, give curl ` + "`--cacert`, `--cert` and `--key`" + ` too:
+
+` + "```sh\n" + `rpc() { curl -s "http://127.0.0.1:7400/rota.v1.$1" -H 'Content-Type: application/json' -d "$2"; }
+` + "```" + `
+
+## JSON
+
+A field that has its default, such as 0, "" or an empty list, is left out of an answer. A 64-bit integer is
+a string in an answer; a request may also have a number. Enums are their names. A time is like
+` + "`\"2026-03-01T12:00:00Z\"`" + `, a map is an object.
+
+## Errors
+
+Every error has a Connect code, a message for people and an [ErrorDetail](#errordetail), whose ` + "`reason`" + ` is
+stable:
+
+` + "```json\n" + `{"code": "not_found", "message": "...", "details": [{"type": "rota.v1.ErrorDetail", "value": "...",
+  "debug": {"reason": "ACTION_NOT_FOUND", "message": "...", "code": 5}}]}
+` + "```" + `
+
+With ` + "`retryDelay`" + `, the same call may succeed after that time; without, it will not. A call that changes
+something and got no answer may have been done: repeat it with the same ` + "`requestId`" + `, and it is done once.
+The reason UNKNOWN_OUTCOME says the same of a server that lost the leader meanwhile.
+
+## Paging
+
+A list answers with at most ` + "`pageSize`" + ` rows and a ` + "`nextPageToken`" + `, empty at the end. Ask again with that
+as ` + "`pageToken`" + ` and the same filters. A token is good for the query that it came from, at any server. With
+` + "`allowStale`" + `, a server answers from what it knows, without asking the leader.
+
+## Filters
+
+Every filter of a list that is set must hold. ` + "`labels`" + ` are those that a row must have, all of them, with these
+values. ` + "`namespace`" + ` is "default" if it is empty; where a list allows it, "*" is all.
+
+## Services
 `
 
 func main() {
@@ -71,7 +109,11 @@ func run(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	p := page{w: bufio.NewWriter(out), own: map[protoreflect.FullName]bool{}}
+	examples, err := parseExamples(examplesText)
+	if err != nil {
+		return err
+	}
+	p := page{w: bufio.NewWriter(out), own: map[protoreflect.FullName]bool{}, examples: examples}
 	if err := p.print(files); err != nil {
 		return err
 	}
@@ -82,7 +124,8 @@ func run(in io.Reader, out io.Writer) error {
 type page struct {
 	w *bufio.Writer
 	// own are the messages and enums that are on the page and can be linked to.
-	own map[protoreflect.FullName]bool
+	own      map[protoreflect.FullName]bool
+	examples map[string]example
 }
 
 func (p *page) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }
@@ -110,13 +153,15 @@ func (p *page) print(files *protoregistry.Files) error {
 		}
 	}
 	for _, f := range all {
-		p.file(f)
+		if err := p.file(f); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 // file writes the services of a file, then its messages and enums.
-func (p *page) file(f protoreflect.FileDescriptor) {
+func (p *page) file(f protoreflect.FileDescriptor) error {
 	for i := range f.Services().Len() {
 		s := f.Services().Get(i)
 		p.printf("\n## %s\n\n%s| method | request | response | |\n|---|---|---|---|\n", s.Name(), comment(s))
@@ -128,6 +173,9 @@ func (p *page) file(f protoreflect.FileDescriptor) {
 			}
 			p.printf("| %s | %s | %s%s | %s |\n", m.Name(), p.link(m.Input()), stream, p.link(m.Output()), cell(m))
 		}
+		if err := p.printExamples(s); err != nil {
+			return err
+		}
 	}
 	for i := range f.Messages().Len() {
 		p.message(f.Messages().Get(i))
@@ -135,6 +183,7 @@ func (p *page) file(f protoreflect.FileDescriptor) {
 	for i := range f.Enums().Len() {
 		p.enum(f.Enums().Get(i))
 	}
+	return nil
 }
 
 func (p *page) message(m protoreflect.MessageDescriptor) {

@@ -36,6 +36,7 @@ func descriptorSet(t *testing.T) []byte {
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_migration_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_worker_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_reward_proto),
+		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_snapshot_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_rollout_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_agent_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_quota_proto),

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import datetime
 import threading
 from typing import Any, AsyncIterator, Awaitable, BinaryIO, Callable, Iterable, List, Mapping, Sequence
 
 from .background import Output, Process
-from .client import Client
+from .client import Client, Trajectory
 from .cluster import Cluster
 from .episode import Batch, Episode, Rollout, Summary, _batches
 from .errors import ActionFailed, TurnLost
 from .files import File, Files
 from .job import Cycle, Job
 from .many import Command
+from .names import names_checked
 from .rollout import Sample
 from .spec import Action, Size, Submission, spec
 from .turn import Turn
 
 
+@names_checked
 class AsyncClient:
     """As Client, for asyncio."""
 
@@ -29,14 +32,20 @@ class AsyncClient:
     async def call(self, method: str, request: dict | None = None) -> dict:
         return await asyncio.to_thread(self.blocking.call, method, request)
 
-    async def submit(self, *specs: dict) -> Submission:
-        return await asyncio.to_thread(self.blocking.submit, *specs)
+    async def submit(self, *specs: dict, request_id: str | None = None) -> Submission:
+        return await asyncio.to_thread(lambda: self.blocking.submit(*specs, request_id=request_id))
 
     async def get(self, action: int) -> Action:
         return await asyncio.to_thread(self.blocking.get, action)
 
     async def cancel(self, *actions: int) -> None:
         await asyncio.to_thread(self.blocking.cancel, *actions)
+
+    def logs(
+        self, action: int, *, since: datetime.datetime | float | None = None, follow: bool = False, times: bool = False
+    ) -> AsyncIterator[Output]:
+        """As Client.logs, for ``async for``."""
+        return AsyncProcess(self, action).output(follow, since=since, times=times)
 
     async def wait(self, action: int, timeout_s: float | None = None) -> Action:
         """As Client.wait; no thread waits while the action runs."""
@@ -100,6 +109,9 @@ class AsyncClient:
 
     async def submit_job(self, name: str, nodes: int, cycle: Cycle | None = None, **about: Any) -> Job:
         return await asyncio.to_thread(lambda: self.blocking.submit_job(name, nodes, cycle, **about))
+
+    async def jobs(self, **about: Any) -> List[Job]:
+        return await asyncio.to_thread(lambda: self.blocking.jobs(**about))
 
     async def job(self, name: str) -> Job:
         return await asyncio.to_thread(self.blocking.job, name)
@@ -194,6 +206,15 @@ class AsyncClient:
     async def workers(self, policy: str = "") -> List[dict]:
         return await asyncio.to_thread(self.blocking.workers, policy)
 
+    async def set_affinity(self, policy: str, task_class: str = "", hardware: Sequence[str] = (), **about: Any) -> None:
+        await asyncio.to_thread(lambda: self.blocking.set_affinity(policy, task_class, hardware, **about))
+
+    async def remove_affinity(self, policy: str, task_class: str = "") -> None:
+        await asyncio.to_thread(self.blocking.remove_affinity, policy, task_class)
+
+    async def affinities(self, policy: str = "") -> List[dict]:
+        return await asyncio.to_thread(self.blocking.affinities, policy)
+
     async def open_generation(self, policy: str, **about: Any) -> int:
         return await asyncio.to_thread(lambda: self.blocking.open_generation(policy, **about))
 
@@ -222,6 +243,7 @@ class AsyncClient:
         return AsyncTrajectory(self, memory, fields)
 
 
+@names_checked
 class AsyncFiles:
     """As Files, for ``await``."""
 
@@ -253,25 +275,40 @@ class AsyncFiles:
         await asyncio.to_thread(self.blocking.remove, path, recursive)
 
 
+@names_checked
 class AsyncTrajectory:
-    """As Trajectory, for ``async with``, which ``files`` needs, too."""
+    """As Trajectory, for ``async with``, which ``files``, ``pause``, ``resume``, ``snapshot`` and ``fork`` need, too."""
 
+    blocking: Trajectory
     files: AsyncFiles
 
-    def __init__(self, client: AsyncClient, memory: Size | None, fields: dict):
+    def __init__(self, client: AsyncClient, memory: Size | None, fields: dict, of: Trajectory | None = None):
         self.client = client
         self.id = 0
-        self._open = (memory, fields)
+        self._open = (of.fork if of else client.blocking.trajectory, memory, fields)
 
     async def __aenter__(self) -> AsyncTrajectory:
-        memory, fields = self._open
-        opened = await asyncio.to_thread(lambda: self.client.blocking.trajectory(memory, **fields))
-        self.id = opened.id
+        how, memory, fields = self._open
+        opened = await asyncio.to_thread(lambda: how(memory, **fields))
+        self.id, self.blocking = opened.id, opened
         self.files = AsyncFiles(self.client, self.id)
         return self
 
     async def __aexit__(self, *_: Any) -> None:
         await self.client.call("TrajectoryService/CloseTrajectory", {"id": str(self.id)})
+
+    async def pause(self) -> bool:
+        return await asyncio.to_thread(self.blocking.pause)
+
+    async def resume(self) -> bool:
+        return await asyncio.to_thread(self.blocking.resume)
+
+    async def snapshot(self, name: str = "", timeout_s: float = 600) -> dict:
+        return await asyncio.to_thread(self.blocking.snapshot, name, timeout_s)
+
+    def fork(self, memory: Size | None = None, **fields: Any) -> AsyncTrajectory:
+        """As Trajectory.fork; it is opened by ``async with``, with the files of that moment."""
+        return AsyncTrajectory(self.client, memory, fields, self.blocking)
 
     async def submit(self, *specs: dict) -> Submission:
         return await self.client.submit(*({**one, "trajectoryId": str(self.id)} for one in specs))
@@ -283,6 +320,7 @@ class AsyncTrajectory:
         return await self.client.start(argv, trajectory=self.id, **fields)
 
 
+@names_checked
 class AsyncProcess:
     """As Process, for ``async with``."""
 
@@ -318,9 +356,11 @@ class AsyncProcess:
     async def cancel(self) -> None:
         await self.client.cancel(self.id)
 
-    async def output(self, follow: bool = True) -> AsyncIterator[Output]:
+    async def output(
+        self, follow: bool = True, *, since: datetime.datetime | float | None = None, times: bool = False
+    ) -> AsyncIterator[Output]:
         """As Process.output; a thread waits for each piece."""
-        pieces = self.blocking.output(follow)
+        pieces = self.blocking.output(follow, since=since, times=times)
         while (piece := await asyncio.to_thread(lambda: next(pieces, None))) is not None:
             yield piece
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import datetime
 import time
 from typing import TYPE_CHECKING, BinaryIO, Iterable, Iterator
 
 from .errors import ActionFailed, Error
+from .names import names_checked
 from .spec import Action
 
 if TYPE_CHECKING:
@@ -25,13 +27,17 @@ class Output:
 
     stream: "stdout" or "stderr". With a terminal, all is "stdout".
     offset: where it is in its stream. A jump says that older output was dropped.
+    time: when it had been written, by the clock of the node, to about a quarter of a second; None unless
+    times were asked for.
     """
 
     stream: str
     data: bytes
     offset: int
+    time: datetime.datetime | None = None
 
 
+@names_checked
 class Process:
     """An action that ``Client.start`` has submitted. Leaving its context cancels it, if it runs."""
 
@@ -121,13 +127,20 @@ class Process:
         """Ends it."""
         self.client.cancel(self.id)
 
-    def output(self, follow: bool = True) -> Iterator[Output]:
+    def output(
+        self, follow: bool = True, *, since: datetime.datetime | float | None = None, times: bool = False
+    ) -> Iterator[Output]:
         """What it writes, from its node, as far as that keeps it.
 
         follow: until it has ended; waits for it to start. Otherwise what there is now.
         A server may be lost meanwhile: each byte comes once.
+        since: leaves out what was written before this time, or more than so many seconds ago.
+        times: the pieces say when they were written. With since or times, Error with the reason
+        OUTPUT_HAS_NO_TIMES is raised for output of which that is not known.
         """
-        request: dict = {"actionId": str(self.id), "attempt": 0, "follow": follow}
+        request: dict = {"actionId": str(self.id), "attempt": 0, "follow": follow, "times": times}
+        if since is not None:
+            request["since"] = timestamp(since)
         reached = {"stdout": 0, "stderr": 0}
         give_up = time.monotonic() + self.client.retry_s
         while True:
@@ -140,7 +153,7 @@ class Process:
                     data, offset = base64.b64decode(chunk.get("data", "")), int(chunk.get("offset", 0))
                     reached[name] = offset + len(data)
                     give_up = time.monotonic() + self.client.retry_s
-                    yield Output(name, data, offset)
+                    yield Output(name, data, offset, parse_time(chunk["time"]) if times else None)
                 return
             except TimeoutError:
                 give_up = time.monotonic() + self.client.retry_s  # it was silent, and nothing is wrong
@@ -155,6 +168,20 @@ class Process:
     def __exit__(self, *_: object) -> None:
         if self.poll() is None:
             self.cancel()
+
+
+def timestamp(since: datetime.datetime | float) -> str:
+    """A time as the API has it: of a datetime, or of so many seconds ago."""
+    if not isinstance(since, datetime.datetime):
+        since = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(seconds=since)
+    return since.astimezone(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_time(text: str) -> datetime.datetime:
+    """A time of the API, to a microsecond."""
+    whole, _, fraction = text.removesuffix("Z").partition(".")
+    at = datetime.datetime.strptime(whole, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=datetime.timezone.utc)
+    return at + datetime.timedelta(microseconds=int(fraction[:6].ljust(6, "0")))
 
 
 def collect(action: Action, pieces: Iterable[Output]) -> None:

@@ -18,7 +18,7 @@ class Calls:
     def request_id(self) -> str:
         raise NotImplementedError  # of Client
 
-    def submit(self, *specs: dict) -> Submission:
+    def submit(self, *specs: dict, request_id: str | None = None) -> Submission:
         raise NotImplementedError  # of Client
 
     def wait(self, action: int, timeout_s: float | None = None) -> Action:

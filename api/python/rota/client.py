@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import http.client
+import inspect
 import itertools
 import json
 import os
@@ -14,12 +16,13 @@ import threading
 import time
 from typing import Any, BinaryIO, Iterator, Mapping, Sequence
 
-from .background import Process, collect
+from .background import Output, Process, collect
 from .engine import declaration
 from .errors import ActionFailed, Error, UnknownOutcome, from_answer
 from .files import Files
 from .job import Cycle, Job, submission
 from .many import Many
+from .names import names_checked, refuse_unknown
 from .rollout import Rollouts
 from .spec import Action, Size, StartEstimate, Submission, seconds, size, spec
 from .token import Token
@@ -41,6 +44,7 @@ _REMEMBERED_S = 240.0
 _ADDR = "127.0.0.1:7400"
 
 
+@names_checked
 class Client(Many, Rollouts, Workers):
     """Talks to one cluster. Threads may share it.
 
@@ -87,12 +91,14 @@ class Client(Many, Rollouts, Workers):
 
     # Actions
 
-    def submit(self, *specs: dict) -> Submission:
+    def submit(self, *specs: dict, request_id: str | None = None) -> Submission:
         """Queues actions, all of them or none, and returns their IDs.
 
+        request_id: names the submission. One that is repeated with the same queues nothing twice
+            and returns the same IDs; None: a new one, for this call and its tries.
         The list has ``estimates`` as well: when each action is expected to start.
         """
-        request = {"namespace": self.namespace, "actions": list(specs), "requestId": self.request_id()}
+        request = {"namespace": self.namespace, "actions": list(specs), "requestId": request_id or self.request_id()}
         answer = self.call("ActionService/SubmitActions", request)
         return Submission(map(int, answer["ids"]), map(StartEstimate.of, answer.get("estimates", [])))
 
@@ -129,6 +135,12 @@ class Client(Many, Rollouts, Workers):
                 pass  # its node is gone, or has made room
         return action
 
+    def logs(
+        self, action: int, *, since: datetime.datetime | float | None = None, follow: bool = False, times: bool = False
+    ) -> Iterator[Output]:
+        """What an action has written, from its node. See Process.output for the arguments."""
+        return Process(self, action).output(follow, since=since, times=times)
+
     def run(
         self, argv: Sequence[str] | None = None, *, check: bool = False, stdin: bytes | str | BinaryIO | None = None, **fields: Any
     ) -> Action:
@@ -160,6 +172,7 @@ class Client(Many, Rollouts, Workers):
         image: str | None = None,
         network: str = "none",
         timeout_s: float | None = None,
+        snapshot: Mapping[str, Any] | int | None = None,
         **fields: Any,
     ) -> Trajectory:
         """Opens a session of actions that keeps a node, memory and a directory, and no cores.
@@ -167,18 +180,23 @@ class Client(Many, Rollouts, Workers):
         image: its commands run in a container of this image (docs/sandboxes.md), which
             reaches no network, or all that its node does with network="host".
         timeout_s: it closes by itself so many seconds after it was opened.
+        snapshot: it begins with the files of this one, by ID or as Trajectory.snapshot returns
+            it, in a container of the same image.
         env, dir: environment of all its commands, and working directory of those that name
             none, such as a path below its directory.
         objective: "step" divides cores so that the last trajectory of a step ends soon;
         "mean", the default, so that actions complete soon.
         fields: others of OpenTrajectoryRequest, such as spreadGroup, and labels={"run": "42"}.
         """
+        refuse_unknown("a trajectory", fields, OPEN if fields else ())
         if objective is not None:
             fields["objective"] = "OBJECTIVE_" + objective.upper()
         if memory is not None:
             fields["memoryBytes"] = str(size(memory))
         if timeout_s is not None:
             fields["timeout"] = seconds(timeout_s)
+        if snapshot is not None:
+            fields["snapshotId"] = str(snapshot if isinstance(snapshot, int) else snapshot["id"])
         if env or dir or image:
             fields["spec"] = {"env": dict(env or {}), "dir": dir}
         if image:
@@ -232,6 +250,7 @@ class Client(Many, Rollouts, Workers):
         set_up_s: float | None = None,
         backfill: bool = False,
         hooks: Mapping[str, Mapping[str, dict]] | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> Job:
         """Queues a training job, and places it if some group has room for it.
 
@@ -243,13 +262,19 @@ class Client(Many, Rollouts, Workers):
         hooks: what agents run when a deployment gets the group or leaves it, by
             deployment and by "sleep", "wake" and "prefetch": actions, as ``rota.spec``
             makes them, with a timeout_s.
+        labels: for finding it, see jobs.
         """
-        request = submission(name, nodes, cycle, set_up_s, backfill, hooks)
+        request = submission(name, nodes, cycle, set_up_s, backfill, hooks, labels)
         return self._job("Submit", {**request, "requestId": self.request_id()})
 
     def job(self, name: str) -> Job:
         """A job as it is now."""
         return self._job("Get", {"name": name})
+
+    def jobs(self, *, labels: Mapping[str, str] | None = None, ended: bool = False) -> list[Job]:
+        """The jobs that have all of these labels, the first submitted first; with ended, also completed ones."""
+        about = {"namespace": self.namespace, "labels": dict(labels or {}), "includeEnded": ended}
+        return [Job(raw) for raw in self._pages("JobService/ListJobs", about, "jobs")]
 
     def suspend_job(self, name: str) -> Job:
         """Gives the reservation of a job back. Its turns wait, and the one it holds is asked to stop."""
@@ -289,6 +314,7 @@ class Client(Many, Rollouts, Workers):
             start_timeout_s, call_timeout_s: how long it may take, in seconds.
             asleep_memory: host memory that it keeps while it sleeps.
         """
+        refuse_unknown("an engine", about, inspect.signature(declaration).parameters)
         request = {"engine": declaration(model, argv, driver, **about)}
         return self.call("EngineService/RegisterEngine", request)["engine"]
 
@@ -325,6 +351,7 @@ class Client(Many, Rollouts, Workers):
         "waitingFor" what it would wait for; "spared" why other models would stay.
         about: gpuClass, memoryBytes, class and pool, as in the API.
         """
+        refuse_unknown("explain_model", about, ("gpus", "gpuClass", "memoryBytes", "class", "pool"))
         return self.call("ResidencyService/ExplainModel", {"model": model, "gpus": list(gpus), "namespace": self.namespace, **about})
 
     def gpus(self, pool: str = "") -> list[dict]:
@@ -386,6 +413,7 @@ class Client(Many, Rollouts, Workers):
 
         only: others of ListMigrationsRequest, such as node and trajectoryId.
         """
+        refuse_unknown("migrations", only, ("live", "node", "trajectoryId", "namespace"))
         request = {"namespace": self.namespace, "live": live, **only}
         all_of_them: list[dict] = []
         while True:
@@ -588,6 +616,7 @@ def _messages(response: http.client.HTTPResponse) -> Iterator[dict]:
             return
 
 
+@names_checked
 class Trajectory:
     """A session of actions. Leaving its context closes it.
 
@@ -611,6 +640,52 @@ class Trajectory:
         """As Client.start, on the node of the trajectory."""
         return self.client.start(argv, trajectory=self.id, **fields)
 
+    def pause(self) -> bool:
+        """Freezes all of its processes where they are. They keep their memory and give their cores
+        back; new ones wait. Returns when they are frozen. False: it was paused already."""
+        answer = self.client.call("TrajectoryService/PauseTrajectory", {"id": str(self.id)})
+        pause = 0.01
+        while answer["trajectory"].get("pause") == "PAUSE_STATE_PAUSING":
+            time.sleep(pause)
+            pause = min(2 * pause, 1)
+            now = self.client.call("TrajectoryService/GetTrajectory", {"id": str(self.id)})
+            answer["trajectory"] = now["trajectory"]
+        return bool(answer.get("changed"))
+
+    def resume(self) -> bool:
+        """Lets its processes go on, each when it has its cores again. False: it was not paused."""
+        answer = self.client.call("TrajectoryService/ResumeTrajectory", {"id": str(self.id)})
+        return bool(answer.get("changed"))
+
+    def snapshot(self, name: str = "", timeout_s: float = 600) -> dict:
+        """Keeps its files as they are, and returns the snapshot when others can begin with it.
+
+        No action of it may run. Raises RuntimeError if the snapshot cannot be taken.
+        """
+        request = {"trajectoryId": str(self.id), "name": name, "requestId": self.client.request_id()}
+        taken = self.client.call("SnapshotService/CreateSnapshot", request)["snapshot"]
+        deadline, pause = time.monotonic() + timeout_s, 0.001
+        while taken.get("state") == "SNAPSHOT_STATE_CREATING":
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"snapshot {taken['id']} is not ready after {timeout_s} s")
+            time.sleep(pause)
+            pause = min(2 * pause, 0.1)
+            taken = self.client.call("SnapshotService/GetSnapshot", {"id": taken["id"]})["snapshot"]
+        if taken.get("state") != "SNAPSHOT_STATE_READY":
+            raise RuntimeError(f"snapshot {taken['id']} is of no use: {taken.get('message', '')}")
+        return taken
+
+    def fork(self, memory: Size | None = None, **fields: Any) -> Trajectory:
+        """Opens another that begins with the files that this one has now, as Client.trajectory does.
+
+        The snapshot is deleted: its files stay for as long as one of the two has them.
+        """
+        taken = self.snapshot()
+        try:
+            return self.client.trajectory(memory, snapshot=taken, **fields)
+        finally:
+            self.client.call("SnapshotService/DeleteSnapshot", {"id": taken["id"]})
+
     def close(self) -> None:
         """Cancels what is left of it, and gives its memory back."""
         self.client.call("TrajectoryService/CloseTrajectory", {"id": str(self.id)})
@@ -620,3 +695,9 @@ class Trajectory:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+
+#: What trajectory may be given: its arguments, and the fields of OpenTrajectoryRequest by their names in the API.
+OPEN = {name for name in inspect.signature(Client.trajectory).parameters if name not in ("self", "fields")} | {
+    "name", "pool", "idleTimeout", "spreadGroup", "spreadLabel", "rollout", "generation", "labels", "expireTime", "namespace",
+}

@@ -13,8 +13,9 @@ import time
 import urllib.parse
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
 
-from .client import Trajectory
+from .client import OPEN, Trajectory
 from .errors import Error
+from .names import names_checked, refuse_unknown
 from .rollout import Sample
 from .spec import Size, seconds, size
 
@@ -133,6 +134,7 @@ def _retry_after(value: str | None) -> float:
         return 0.0  # a date
 
 
+@names_checked
 class Episode(Trajectory):
     """A trajectory of a rollout: one try at one prompt. Leaving its context closes it.
 
@@ -189,6 +191,7 @@ class Summary:
     error: BaseException | None = None
 
 
+@names_checked
 class Rollout:
     """Prompt groups and their episodes. Leaving its context closes it.
 
@@ -263,6 +266,7 @@ class Rollout:
         prompt_tokens: the length of its prompt, if that is known.
         fields: others of OpenTrajectoryRequest, such as name.
         """
+        refuse_unknown("an episode", fields, OPEN)
         request = {**self._open, "rollout": {"rolloutId": str(self.id), "group": group}, **fields}
         if "generation" in request:
             request["generation"] = {**request["generation"], "promptTokens": prompt_tokens}

@@ -8,6 +8,7 @@ import secrets
 from typing import TYPE_CHECKING, Iterator, List
 
 from .errors import Error
+from .names import names_checked
 
 if TYPE_CHECKING:
     from .client import Client
@@ -38,6 +39,7 @@ class File:
         return cls(answer.get("name", ""), kind, size, mode, answer.get("target", ""))
 
 
+@names_checked
 class Files:
     """The directory of a trajectory, as ``trajectory.files``.
 

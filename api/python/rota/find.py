@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import Any, List, Mapping, Sequence
 
+from .background import timestamp
 from .calls import Calls
+from .names import names_checked
 from .spec import Action
 
 _PAGE = 1000
 
 
+@names_checked
 class Find(Calls):
     """The methods of Client that list."""
 
@@ -87,8 +89,7 @@ class Find(Calls):
     def _about(self, labels: Mapping[str, str] | None, since: str, since_s: float | None) -> dict[str, Any]:
         request: dict[str, Any] = {"namespace": self.namespace, "labels": dict(labels or {}), "newestFirst": True}
         if since_s is not None:
-            at = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(seconds=since_s)
-            request[since] = at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            request[since] = timestamp(since_s)
         return request
 
     def _newest(self, method: str, request: dict, field: str, limit: int) -> List[dict]:

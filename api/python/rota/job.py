@@ -18,6 +18,7 @@ def submission(
     set_up_s: float | None,
     backfill: bool,
     hooks: Mapping[str, Mapping[str, dict]] | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> dict:
     """The request that submits a job."""
     given = {
@@ -27,6 +28,7 @@ def submission(
         "setUp": None if set_up_s is None else seconds(set_up_s),
         "backfill": backfill or None,
         "hooks": [{"deployment": name, **kinds} for name, kinds in (hooks or {}).items()] or None,
+        "labels": dict(labels or {}) or None,
     }
     return {key: value for key, value in given.items() if value is not None}
 
@@ -54,6 +56,7 @@ class Job:
         self.state = raw["state"].removeprefix("JOB_STATE_")
         #: The node group that it is on, empty unless it runs.
         self.group = raw.get("group", "")
+        self.labels: dict[str, str] = raw.get("labels", {})
         #: While queued: a sentence that says what it waits for.
         self.waiting_for = raw.get("message", "")
         #: How many steps were finished.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import shutil
 import sys
 import threading
 from typing import Any, Iterable, List, Mapping, Sequence, TextIO, Union
 
-from .errors import ActionFailed
+from .errors import ActionFailed, Error, UnknownOutcome
 from .find import Find
+from .names import names_checked
 from .spec import Action, spec
 
 #: The words of a command, or what ``rota.spec`` makes.
@@ -20,6 +22,7 @@ _CHUNK = 100
 _LABEL = "rota-map"
 
 
+@names_checked
 class Many(Find):
     """The methods of Client that run many actions."""
 
@@ -47,11 +50,12 @@ class Many(Find):
         specs = collections.deque(_labeled(command, fields, label) for command in commands)
         results: List[Any] = [None] * len(specs)
         places: dict[int, int] = {}  # of actions that have not ended, by ID
+        asked: dict[str, List[dict]] = {}  # submissions without an answer, by request ID
         failed, pause = 0, _PAUSE_S
         with Progress(len(specs), progress) as bar:
             try:
                 while (specs or places) and not stop.is_set():
-                    self._more(specs, places, parallel, results)
+                    self._more(specs, places, asked, parallel, results)
                     live = {a.id: a.state for a in self.list(labels=label, states=("QUEUED", "RUNNING"), limit=0)}
                     ended = [action for action in places if action not in live]
                     for action in ended:
@@ -64,17 +68,34 @@ class Many(Find):
                     if places:
                         stop.wait(pause)
             finally:
-                if places:
-                    self.cancel(*places)
+                if left := [*places, *self._unanswered(asked)]:
+                    self.cancel(*left)
         return results
 
-    def _more(self, specs: collections.deque, places: dict[int, int], parallel: int, results: List[Any]) -> None:
+    def _more(
+        self, specs: collections.deque, places: dict[int, int], asked: dict[str, List[dict]], parallel: int, results: List[Any]
+    ) -> None:
         """Submits as many as may be there at the same time."""
         while specs and len(places) < parallel:
             chunk = [specs.popleft() for _ in range(min(_CHUNK, parallel - len(places), len(specs)))]
             at = len(results) - len(specs) - len(chunk)
-            for place, action in enumerate(self.submit(*chunk), start=at):
-                places[action] = place
+            asked[name := self.request_id()] = chunk
+            try:
+                ids = self.submit(*chunk, request_id=name)
+            except Error as err:
+                if not isinstance(err, UnknownOutcome):
+                    del asked[name]  # it was refused
+                raise
+            places.update(zip(ids, range(at, at + len(ids))))
+            del asked[name]
+
+    def _unanswered(self, asked: Mapping[str, List[dict]]) -> List[int]:
+        """The actions of submissions whose answers were lost: the same request ID finds them."""
+        found: List[int] = []
+        for name, chunk in asked.items():
+            with contextlib.suppress(Error):  # no server answers: the error of the submission is told
+                found += self.submit(*chunk, request_id=name)
+        return found
 
 
 #: How often it is asked what has ended, in seconds; up to twenty times that while nothing ends.

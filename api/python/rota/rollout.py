@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .calls import Calls
+from .names import names_checked
 from .errors import Error
 from .spec import Size, seconds, size
 
@@ -46,6 +47,7 @@ def _sample(message: dict) -> Sample:
     )
 
 
+@names_checked
 class Rollouts(Calls):
     """The methods of Client about rollouts."""
 

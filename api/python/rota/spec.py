@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-import difflib
 import inspect
 import os
 import re
 import sys
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence, Union
+
+from .names import refuse_unknown
 
 _UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 _UNITS.update({unit + "i": 1024**i for i, unit in enumerate("KMGT", start=1)})
@@ -33,15 +34,6 @@ def size(value: Size) -> int:
 def seconds(value: float) -> str:
     """A duration as the API has it."""
     return f"{value:.9f}".rstrip("0").rstrip(".") + "s"
-
-
-def refuse_unknown(what: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raises TypeError for a name that is not known, with the nearest that is."""
-    names = sorted(known)
-    for name in given:
-        if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
-            raise TypeError(f"{what} has no argument {name!r}" + (f": did you mean {near[0]!r}?" if near else ""))
 
 
 def http_call(call: str | Mapping[str, Any]) -> dict:

@@ -32,8 +32,8 @@ class StateError(Error):
     """A refusal of the state manager.
 
     ``reason`` is INVALID, EXISTS, NOT_FOUND, MEMORY_FULL, DISK_FULL, NO_DISK, OFFLOADED,
-    MAPPED, CORRUPT, HOLE, DEVICE_FULL, NO_DEVICE, DEVICE_FAILED, ON_DEVICE, NO_HANDLE, CLOSED
-    or INTERNAL, or empty if there was no answer.
+    MAPPED, CORRUPT, HOLE, DEVICE_FULL, NO_DEVICE, DEVICE_FAILED, ON_DEVICE, NO_HANDLE, NO_REMOTE,
+    REMOTE_FAILED, CLOSED or INTERNAL, or empty if there was no answer.
     """
 
     def __init__(self, message: str, reason: str = ""):
@@ -298,14 +298,14 @@ class StateClient:
         return OnDevice(self, key, self._call("open_device", key=key))
 
     def checkpoint(self, deployment: str, version: int, rank: int = 0, *, directory: str) -> dict:
-        """Writes a state to a folder, such as one on NFS, durably."""
-        return self._call("checkpoint", key=_key(deployment, version, rank), dir=os.path.abspath(directory))["moved"]
+        """Writes a state to a folder, such as one on NFS, or to s3://BUCKET/PREFIX, durably."""
+        return self._call("checkpoint", key=_key(deployment, version, rank), dir=_place(directory))["moved"]
 
     def load(self, deployment: str, version: int, rank: int = 0, *, directory: str, to: tuple | None = None) -> dict:
         """Reads a state of a checkpoint into memory, under its key or another: ``to`` is
         (deployment, version, rank)."""
         more = {} if to is None else {"to": _key(*to)}
-        return self._call("load", key=_key(deployment, version, rank), dir=os.path.abspath(directory), **more)["info"]
+        return self._call("load", key=_key(deployment, version, rank), dir=_place(directory), **more)["info"]
 
     def copy(self, deployment: str, version: int, rank: int = 0, *, to: tuple) -> dict:
         """Gives a state a second key, without copying its bytes."""
@@ -372,6 +372,11 @@ class StateClient:
         finally:
             for fd in fds:  # a mapping needs no descriptor
                 os.close(fd)
+
+
+def _place(directory: str) -> str:
+    """Where a checkpoint is: the agent has another working directory than this process."""
+    return directory if directory.startswith("s3://") else os.path.abspath(directory)
 
 
 def _key(deployment: str, version: int, rank: int = 0) -> dict:

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable
 
 from .errors import Error, TurnLost
+from .names import names_checked
 from .spec import seconds
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def now() -> float:
     return time.clock_gettime(_CLOCK)
 
 
+@names_checked
 class Turn:
     """One turn of a deployment, for ``with``: the body has the group for itself.
 

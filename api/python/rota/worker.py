@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .calls import Calls
+from .names import names_checked
 from .spec import Size, seconds, size
 
 
+@names_checked
 class Workers(Calls):
     """The methods of Client about workers and what trajectories generate."""
 
@@ -55,6 +57,28 @@ class Workers(Calls):
         """The workers by name; of one policy, if it is given."""
         return self._pages("WorkerService/ListWorkers", {"policy": policy}, "workers")
 
+    def set_affinity(self, policy: str, task_class: str = "", hardware: Sequence[str] = (), *, cost_percent: int = 0, spill_percent: int = 0) -> None:
+        """Says which hardware the trajectories of a task class go to. Needs an operator's certificate.
+
+        task_class: "" stands for all classes of the policy of which nothing else is said.
+        hardware: kinds of hardware, the best first; measured tokens decide if there is none.
+        cost_percent: how much the price of a worker counts, from 0 to 100.
+        spill_percent: a later kind is taken if the work of an earlier one is longer by more than so many
+            percent; 0: only if all workers of the earlier one are full or down.
+        """
+        affinity: dict[str, Any] = {
+            "policy": policy, "taskClass": task_class, "hardware": list(hardware), "costPercent": cost_percent, "spillPercent": spill_percent,
+        }
+        self.call("WorkerService/SetAffinity", {"affinity": affinity})
+
+    def remove_affinity(self, policy: str, task_class: str = "") -> None:
+        """Forgets what was said of a task class: measured tokens decide. Needs an operator's certificate."""
+        self.call("WorkerService/RemoveAffinity", {"policy": policy, "taskClass": task_class})
+
+    def affinities(self, policy: str = "") -> list[dict]:
+        """What was said and measured of task classes; of one policy, if it is given."""
+        return self.call("WorkerService/ListAffinities", {"policy": policy}).get("affinities", [])
+
     def open_generation(
         self, policy: str, *, task_class: str = "", prompt_tokens: int = 0, hardware: Sequence[str] = (),
         memory: Size = 0, name: str = "", idle_timeout_s: float = 0.0, rollout: int = 0, group: int = 0,
@@ -79,8 +103,8 @@ class Workers(Calls):
 
     def suspend_trajectory(self, trajectory: int) -> None:
         """Holds the requests of a trajectory at the gateways until it is resumed."""
-        self.call("WorkerService/SuspendTrajectory", {"id": str(trajectory)})
+        self.call("WorkerService/SuspendGeneration", {"id": str(trajectory)})
 
     def resume_trajectory(self, trajectory: int) -> None:
         """Lets the requests of a trajectory go on."""
-        self.call("WorkerService/ResumeTrajectory", {"id": str(trajectory)})
+        self.call("WorkerService/ResumeGeneration", {"id": str(trajectory)})

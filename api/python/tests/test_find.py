@@ -47,4 +47,15 @@ class Find(unittest.TestCase):
         with self.assertRaises(TypeError) as caught:
             rota.Client("127.0.0.1:1").run(["true"], timeout=3)
         self.assertIn("did you mean 'timeout_s'?", str(caught.exception))
+        client = rota.Client("127.0.0.1:1")
+        for call, near in (
+            (lambda: client.list(label={}), "labels"), (lambda: client.trajectory(labls={}), "labels"), (lambda: client.submit_job("j", 1, cycles=None), "cycle"),
+            (lambda: client.turn("j/d", operations="sync"), "operation"), (lambda: client.register_engine("m", ["x"], "http", probes="/"), "probe"),
+            (lambda: client.logs(7, sinces=3), "since"), (lambda: rota.Process(client, 7).output(folow=True), "follow"),
+            (lambda: client.migrations(nodes="n"), "node"), (lambda: rota.AsyncClient("127.0.0.1:1").wait(7, timeouts=3), "timeout_s"),
+            (lambda: rota.Client(retries_s=3), "retry_s"), (lambda: client.trajectory(image="x", networks="host"), "network"),
+        ):
+            with self.assertRaises(TypeError) as caught:
+                call()
+            self.assertIn(f"did you mean {near!r}?", str(caught.exception))
         self.assertEqual(rota.spec(["true"], lossPolicy="LOSS_POLICY_RETRY", maxAttempts=3)["maxAttempts"], 3)

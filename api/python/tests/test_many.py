@@ -12,7 +12,7 @@ import rota
 from rota.background import collect
 from rota.many import Progress
 
-from .test_client import Server
+from .test_client import Server, refusal
 
 SERVERS = os.environ.get("ROTA_SERVERS", "").split()
 
@@ -69,6 +69,27 @@ class Results(unittest.TestCase):
         self.assertEqual((action.stdout_bytes, action.truncated), (b"z", True))
         collect(action, [])
         self.assertEqual(action.stdout_bytes, b"z")
+
+
+class LostAnswers(unittest.TestCase):
+    def test_what_was_submitted_is_canceled_though_its_answer_was_lost(self):
+        unknown = refusal(500, "unknown", "UNKNOWN_OUTCOME")
+        with Server(unknown, (200, {}, {"ids": ["7", "8"]}), (200, {}, {"canceled": 2})) as server:
+            client = rota.Client(server.address, retry_s=0.1)
+            self.addCleanup(client.close)
+            with self.assertRaises(rota.UnknownOutcome):
+                client.map([["true"], ["true"]])
+        self.assertEqual([path.rpartition("/")[2] for path, _ in server.asked], ["SubmitActions", "SubmitActions", "CancelActions"])
+        self.assertEqual(server.asked[0][1]["requestId"], server.asked[1][1]["requestId"])
+        self.assertEqual(server.asked[2][1]["ids"], ["7", "8"])
+
+    def test_what_was_refused_is_not_submitted_again(self):
+        with Server(refusal(400, "invalid_argument", "INVALID")) as server:
+            client = rota.Client(server.address, retry_s=0.1)
+            self.addCleanup(client.close)
+            with self.assertRaises(rota.Error):
+                client.map([["true"]])
+        self.assertEqual(len(server.asked), 1)
 
 
 class Environment(unittest.TestCase):

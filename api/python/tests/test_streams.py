@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import datetime
 import hashlib
 import os
 import signal
@@ -71,6 +72,23 @@ class Streams(unittest.TestCase):
         self.assertEqual(action.stdout.split()[0], hashlib.sha256(data).hexdigest())
         self.assertEqual(self.client.run(["cat"], stdin="").stdout, "")
         self.assertEqual(self.client.run(["head", "-c", "1"], stdin=b"x" * (1 << 20)).stdout, "x")
+
+    def test_output_has_times(self):
+        with self.client.start(["sh", "-c", "echo one; read line; echo two"], stdin=True) as process:
+            pieces = process.output(times=True)
+            one = next(pieces)
+            process.write("\n")
+            two = next(pieces)
+            self.assertEqual((one.data, two.data, one.time <= two.time), (b"one\n", b"two\n", True))
+            process.wait()
+        logs = list(self.client.logs(process.id, since=one.time - datetime.timedelta(seconds=2)))
+        self.assertEqual((b"".join(piece.data for piece in logs), logs[0].time), (b"one\ntwo\n", None))
+        self.assertEqual(list(self.client.logs(process.id, since=-3600)), [])
+
+        async def collect():
+            return [piece.time async for piece in rota.AsyncClient(*SERVERS).logs(process.id, since=3600, times=True)]
+
+        self.assertTrue(all(asyncio.run(collect())))
 
     def test_a_conversation(self):
         with self.client.start(["sh", "-c", "while read line; do echo got $line; done; echo end >&2"], stdin=True) as process:

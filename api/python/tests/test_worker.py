@@ -34,7 +34,22 @@ class WorkerTest(unittest.TestCase):
         self.assertEqual(opened["generation"], {"policy": "p", "taskClass": "c", "promptTokens": 9, "hardware": ["a", "b"]})
         self.assertEqual((opened["namespace"], opened["rollout"]), ("team", {"rolloutId": "3", "group": 1}))
         self.assertEqual(opened["idleTimeout"], "90s")
-        self.assertEqual([path for path, _ in server.asked[1:]], [f"/rota.v1.WorkerService/{verb}Trajectory" for verb in ("Suspend", "Resume")])
+        self.assertEqual([path for path, _ in server.asked[1:]], [f"/rota.v1.WorkerService/{verb}Generation" for verb in ("Suspend", "Resume")])
+
+    def test_affinities_are_set_listed_and_removed(self):
+        said = {"affinities": [{"affinity": {"policy": "p"}, "set": True}]}
+        with answered({}, {}, said, {}, {}) as server, rota.Client(server.address) as client:
+            client.set_affinity("p", "games", ["h800", "h20"], spill_percent=50)
+            client.set_affinity("p", cost_percent=100)
+            self.assertEqual(client.affinities("p"), said["affinities"])
+            client.remove_affinity("p", "games")
+            self.assertEqual(client.affinities(), [])
+        bodies = [body for _, body in server.asked]
+        self.assertEqual([path.rsplit("/", 1)[1] for path, _ in server.asked], ["SetAffinity", "SetAffinity", "ListAffinities", "RemoveAffinity", "ListAffinities"])
+        games = {"policy": "p", "taskClass": "games", "hardware": ["h800", "h20"], "costPercent": 0, "spillPercent": 50}
+        self.assertEqual(bodies[0], {"affinity": games})
+        self.assertEqual(bodies[1]["affinity"], {"policy": "p", "taskClass": "", "hardware": [], "costPercent": 100, "spillPercent": 0})
+        self.assertEqual(bodies[2:], [{"policy": "p"}, {"policy": "p", "taskClass": "games"}, {"policy": ""}])
 
     def test_workers_are_listed_in_pages(self):
         pages = ({"workers": [{"spec": {"name": "a"}}], "nextPageToken": "YQ"}, {"workers": [{"spec": {"name": "b"}}]})

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"os"
 	"time"
@@ -27,6 +28,8 @@ type ClusterOptions struct {
 	AgentArgs []string
 	// ServerArgs are further flags of the servers.
 	ServerArgs []string
+	// TLS of clients, if the flags say that servers and agents have it.
+	TLS *tls.Config
 }
 
 const readyTimeout = 30 * time.Second
@@ -80,7 +83,7 @@ func startCluster(ctx context.Context, o ClusterOptions, agents int) (*held, err
 		Binary: o.Binary, Dir: dir, Servers: 3, Agents: agents,
 		// A sustained measurement queues more than the limits of a normal cluster.
 		ServerArgs: append([]string{"--queue-actions-max", "20000000", "--queue-bytes-max", "16GiB"}, o.ServerArgs...),
-		AgentArgs:  o.AgentArgs,
+		AgentArgs:  o.AgentArgs, TLS: o.TLS,
 	})
 	if err != nil {
 		h.stop()

@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"os"
 	"strconv"
-	"sync"
+	"strings"
 	"time"
 
-	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
 
-	"rota/api/codec"
 	rotav1 "rota/api/gen/rota/v1"
-	"rota/api/gen/rota/v1/rotav1connect"
+	"rota/cmd/internal/devcluster"
 )
 
 // OverloadOptions say how much too much to offer.
@@ -23,53 +22,59 @@ type OverloadOptions struct {
 	Factors []float64
 	// Duration of each, and of the measurement of what the cluster takes.
 	Duration time.Duration
-	// Submitters make requests of Batch actions of Size bytes, one after the other, while it is
-	// measured what the cluster takes.
-	Submitters, Batch, Size int
-	// InFlight bounds the requests that wait for an answer under overload: clients have no more
-	// connections than that.
-	InFlight int
+	// Submitters are the clients while it is measured what the cluster takes, Clients those that
+	// offer too much. Each has at most one request of Batch actions of Size bytes under way.
+	Submitters, Clients, Batch, Size int
+	// Impatient clients do not wait as refusals ask them to.
+	Impatient bool
 	// Queue is how many actions may be queued.
 	Queue int
 }
 
 // OverloadStep is what became of one offer. Rates are actions per second.
 type OverloadStep struct {
-	Factor  float64 `json:"factor"`
-	Offered float64 `json:"offered_per_second"`
-	// Goodput is what was accepted: the queue is bounded, so as much ends.
-	Goodput float64 `json:"goodput_per_second"`
+	// Factor of what the cluster takes, 0 if clients wait for each answer.
+	Factor float64 `json:"factor"`
+	// Wanted is what clients wanted to submit, Tried what they sent, with all that was repeated.
+	Wanted float64 `json:"wanted_per_second"`
+	Tried  float64 `json:"tried_per_second"`
+	// AcceptedRate is what was accepted, Goodput what ended. Until the queue is full, more is accepted.
+	AcceptedRate float64 `json:"accepted_per_second"`
+	Goodput      float64 `json:"goodput_per_second"`
 	// GoodputPercent is that of what the cluster takes.
 	GoodputPercent float64 `json:"goodput_percent"`
-	// Of accepted requests, in milliseconds.
-	P50MS float64 `json:"p50_ms"`
-	P99MS float64 `json:"p99_ms"`
-	MaxMS float64 `json:"max_ms"`
-	// Refused requests said when to try again; Unsent ones found all connections busy; Failed
-	// ones were answered neither way.
-	Accepted, Refused, Unsent, Failed int
-	// RefusedP99MS is how long a refusal took.
-	RefusedP99MS float64 `json:"refused_p99_ms"`
-	// RetryAfterMS is the median delay that refusals asked for.
-	RetryAfterMS float64 `json:"retry_after_ms"`
+	Offered        `json:"requests"`
+	// Cores are the CPU seconds that each kind of process used in a second.
+	Cores Cores `json:"cores"`
+	// PerServerCore is the goodput for each CPU second of all servers. It says what servers lose to
+	// refusals also where clients or other work take CPU time from them.
+	PerServerCore float64 `json:"goodput_per_server_core"`
 	// Health during the step: changes of the term, the fewest nodes up, and the slowest answers to
 	// linearizable reads, which were made all the time.
 	TermChanges uint64  `json:"term_changes"`
 	NodesUpMin  uint64  `json:"nodes_up_min"`
 	ReadP99MS   float64 `json:"read_p99_ms"`
-	FirstError  string  `json:"first_error,omitempty"`
+}
+
+// Cores are CPU seconds per second of the leader, of both followers, of the process with the
+// simulated nodes, and of that with the clients.
+type Cores struct {
+	Leader    float64 `json:"leader"`
+	Followers float64 `json:"followers"`
+	Nodes     float64 `json:"nodes"`
+	Clients   float64 `json:"clients"`
 }
 
 // OverloadResult is what overload does to a cluster.
 type OverloadResult struct {
+	Nodes int `json:"nodes"`
 	// Capacity is what the cluster takes from clients that wait for each answer.
-	Capacity Rate           `json:"capacity"`
-	Nodes    int            `json:"nodes"`
+	Capacity OverloadStep   `json:"capacity"`
 	Steps    []OverloadStep `json:"steps"`
 }
 
-// Overload measures what a cluster with simulated nodes takes, and then offers it more, at a rate
-// that does not depend on its answers.
+// Overload measures what a cluster with simulated nodes takes, and then has more clients, which
+// repeat what is refused, offer it more.
 func Overload(ctx context.Context, o OverloadOptions, each func(OverloadStep)) (*OverloadResult, error) {
 	o.Cluster.ServerArgs = []string{"--queue-actions-max", strconv.Itoa(o.Queue)}
 	h, err := startHeld(ctx, o.Cluster)
@@ -78,121 +83,112 @@ func Overload(ctx context.Context, o OverloadOptions, each func(OverloadStep)) (
 	}
 	defer h.stop()
 	r := &OverloadResult{Nodes: o.Cluster.SimulatedNodes}
-	specs := slices.Repeat([]*rotav1.ActionSpec{paddedSpec(o.Size)}, o.Batch)
-	services := actionServices(min(o.InFlight, 32), h.leader)
-	if r.Capacity, err = load(ctx, "capacity", o.Submitters, o.Duration, patient(services, specs)); err != nil {
+	offer := Offer{Addr: h.leader, Clients: o.Submitters, Batch: o.Batch, Size: o.Size, Duration: o.Duration}
+	if r.Capacity, err = h.overload(ctx, offer); err != nil {
 		return nil, err
 	}
+	if r.Capacity.Goodput == 0 {
+		return nil, fmt.Errorf("no submission was accepted without overload: %s", r.Capacity.FirstError)
+	}
+	r.Capacity.GoodputPercent = 100
+	offer.Clients, offer.Impatient = o.Clients, o.Impatient
 	for _, factor := range o.Factors {
-		s, err := h.overload(ctx, o, factor, r.Capacity.PerSecond, services, specs)
+		offer.PerSecond = factor * r.Capacity.Goodput
+		s, err := h.overload(ctx, offer)
 		if err != nil {
 			return nil, err
 		}
+		s.Factor, s.Wanted = factor, offer.PerSecond
+		s.GoodputPercent = 100 * s.Goodput / r.Capacity.Goodput
 		each(s)
 		r.Steps = append(r.Steps, s)
 	}
 	return r, nil
 }
 
-// patient is a client that waits as long as a refusal says, and counts nothing for it.
-func patient(services []rotav1connect.ActionServiceClient, specs []*rotav1.ActionSpec) call {
-	return func(ctx context.Context, worker int) (int, error) {
-		resp, err := services[worker%len(services)].SubmitActions(ctx, &rotav1.SubmitActionsRequest{Actions: specs})
-		if after, refused := refusedFor(err); refused {
-			select {
-			case <-ctx.Done():
-			case <-time.After(after):
-			}
-			return 0, nil
-		}
-		return len(resp.GetIds()), err
+// overload has clients make an offer and looks at the cluster meanwhile.
+func (h *held) overload(ctx context.Context, offer Offer) (s OverloadStep, err error) {
+	binary, err := os.Executable()
+	if err != nil {
+		return s, err
 	}
-}
-
-// refusedFor reports whether an error is a refusal for overload that says when to try again.
-func refusedFor(err error) (after time.Duration, refused bool) {
-	if connect.CodeOf(err) != connect.CodeResourceExhausted {
-		return 0, false
-	}
-	d := codec.Detail(err)
-	return d.GetRetryDelay().AsDuration(), d.GetRetryDelay() != nil
-}
-
-// outcomes are those of the requests of a step.
-type outcomes struct {
-	mu                         sync.Mutex
-	accepted, refusals, delays []time.Duration
-	acceptedActions, failed    int
-	unsent                     int
-	firstError                 error
-}
-
-func (c *outcomes) note(took time.Duration, ids int, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch after, refused := refusedFor(err); {
-	case err == nil:
-		c.accepted = append(c.accepted, took)
-		c.acceptedActions += ids
-	case refused:
-		c.refusals, c.delays = append(c.refusals, took), append(c.delays, after)
-	default:
-		if c.failed++; c.firstError == nil {
-			c.firstError = err
-		}
-	}
-}
-
-// overload offers a multiple of what the cluster takes for a while.
-func (h *held) overload(ctx context.Context, o OverloadOptions, factor, capacity float64, services []rotav1connect.ActionServiceClient, specs []*rotav1.ActionSpec) (OverloadStep, error) {
-	s := OverloadStep{Factor: factor}
 	watched, stop := context.WithCancel(ctx)
 	defer stop()
 	health := make(chan error, 1)
 	go func() { health <- h.watchHealth(watched, &s) }()
-
-	var c outcomes
-	began, sent := time.Now(), 0
-	places := make(chan struct{}, o.InFlight)
-	var wg sync.WaitGroup
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for time.Since(began) < o.Duration && ctx.Err() == nil {
-		due := int(time.Since(began).Seconds() * factor * capacity / float64(len(specs)))
-		for ; sent < due; sent++ {
-			select {
-			case places <- struct{}{}:
-			default:
-				c.unsent++ // only here
-				continue
-			}
-			service := services[sent%len(services)]
-			wg.Go(func() {
-				defer func() { <-places }()
-				at := time.Now()
-				resp, err := service.SubmitActions(ctx, &rotav1.SubmitActionsRequest{Actions: specs})
-				c.note(time.Since(at), len(resp.GetIds()), err)
-			})
-		}
-		<-tick.C
-	}
-	wg.Wait()
-	took := time.Since(began).Seconds()
-	stop()
-	if err := <-health; err != nil {
+	before, err := h.cpu()
+	if err != nil {
 		return s, err
 	}
-	s.Offered = float64(sent*len(specs)) / o.Duration.Seconds()
-	s.Goodput = float64(c.acceptedActions) / took
-	s.GoodputPercent = 100 * s.Goodput / capacity
-	s.Accepted, s.Refused, s.Unsent, s.Failed = len(c.accepted), len(c.refusals), c.unsent, c.failed
-	s.P50MS, s.P99MS, s.MaxMS = quantiles(c.accepted)
-	_, s.RefusedP99MS, _ = quantiles(c.refusals)
-	s.RetryAfterMS, _, _ = quantiles(c.delays)
-	if c.firstError != nil {
-		s.FirstError = c.firstError.Error()
+	began := time.Now()
+	done, clients, err := offer.run(ctx, binary)
+	stop()
+	if err := errors.Join(err, <-health); err != nil {
+		return s, err
 	}
-	return s, ctx.Err()
+	after, err := h.cpu()
+	if err != nil {
+		return s, err
+	}
+	wall := time.Since(began).Seconds()
+	s.Offered = done
+	rate := func(requests int) float64 { return float64(requests*offer.Batch) / offer.Duration.Seconds() }
+	s.AcceptedRate, s.Tried = rate(done.Accepted), rate(done.Accepted+done.Refused+done.Failed)
+	s.Cores = Cores{
+		Leader: (after.Leader - before.Leader) / wall, Followers: (after.Followers - before.Followers) / wall,
+		Nodes: (after.Nodes - before.Nodes) / wall, Clients: clients.Seconds() / wall,
+	}
+	if servers := s.Cores.Leader + s.Cores.Followers; servers > 0 {
+		s.PerServerCore = s.Goodput / servers
+	}
+	return s, nil
+}
+
+// cpu is how many CPU seconds the processes have used so far, without clients.
+func (h *held) cpu() (c Cores, err error) {
+	for _, p := range h.cluster.Servers {
+		used, err := cpuSeconds(p)
+		if err != nil {
+			return c, err
+		}
+		if p.Addr == h.leader {
+			c.Leader += used
+		} else {
+			c.Followers += used
+		}
+	}
+	var own unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &own); err != nil {
+		return c, fmt.Errorf("CPU time of the simulated nodes: %w", err)
+	}
+	c.Nodes = float64(own.Utime.Nano()+own.Stime.Nano()) / 1e9
+	return c, nil
+}
+
+// ticksPerSecond is the unit of times in /proc/PID/stat on all that Go supports.
+const ticksPerSecond = 100
+
+// cpuSeconds is how much CPU time a process has used.
+func cpuSeconds(p *devcluster.Process) (float64, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
+	if err != nil {
+		return 0, err
+	}
+	// The name of the program, in parentheses, may have blanks. User and system time are the
+	// 12th and 13th field after it.
+	fields := strings.Fields(string(raw[strings.LastIndexByte(string(raw), ')')+1:]))
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("/proc/%d/stat has %d fields", p.Pid(), len(fields))
+	}
+	ticks := 0.0
+	for _, f := range fields[11:13] {
+		n, err := strconv.ParseFloat(f, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/%d/stat: %w", p.Pid(), err)
+		}
+		ticks += n
+	}
+	return ticks / ticksPerSecond, nil
 }
 
 // watchHealth looks at the leader until ctx is done: its term, how many nodes are up, and how long a
@@ -204,9 +200,11 @@ func (h *held) watchHealth(ctx context.Context, s *OverloadStep) error {
 	}
 	s.NodesUpMin = first.NodesUp
 	var reads []time.Duration
+	var ended endings
+	measured := time.Now().Add(warmUp)
 	for ctx.Err() == nil {
 		began := time.Now()
-		_, err := h.api.Operator.ListPools(ctx, &rotav1.ListPoolsRequest{})
+		namespaces, err := h.api.Operator.ListNamespaces(ctx, &rotav1.ListNamespacesRequest{})
 		now, e := h.api.Operator.GetStatus(ctx, &rotav1.GetStatusRequest{})
 		if err := errors.Join(err, e); err != nil {
 			if ctx.Err() != nil {
@@ -215,6 +213,9 @@ func (h *held) watchHealth(ctx context.Context, s *OverloadStep) error {
 			return fmt.Errorf("the cluster does not say how it is: %w", err)
 		}
 		reads = append(reads, time.Since(began))
+		if began.After(measured) {
+			ended.note(began, namespaces.Namespaces)
+		}
 		s.NodesUpMin = min(s.NodesUpMin, now.NodesUp)
 		s.TermChanges = now.Term - first.Term
 		select {
@@ -223,5 +224,30 @@ func (h *held) watchHealth(ctx context.Context, s *OverloadStep) error {
 		}
 	}
 	_, s.ReadP99MS, _ = quantiles(reads)
+	s.Goodput = ended.perSecond()
 	return nil
+}
+
+// endings are how many actions had ended at two times.
+type endings struct {
+	from, to     time.Time
+	before, last uint64
+}
+
+func (e *endings) note(at time.Time, namespaces []*rotav1.Namespace) {
+	n := uint64(0)
+	for _, ns := range namespaces {
+		n += ns.Usage.GetEndedActions()
+	}
+	if e.from.IsZero() {
+		e.from, e.before = at, n
+	}
+	e.to, e.last = at, n
+}
+
+func (e *endings) perSecond() float64 {
+	if !e.to.After(e.from) {
+		return 0
+	}
+	return float64(e.last-e.before) / e.to.Sub(e.from).Seconds()
 }

@@ -57,17 +57,23 @@ func (p *pods) stop() {
 // start starts a command and returns where its end will be. cpus are its own; nil: it
 // shares all of them with the others.
 func (p *pods) start(ctx context.Context, c command, cpus []int) (plan.Key, <-chan plan.Exit, error) {
-	ended := make(chan plan.Exit, 1)
-	p.mu.Lock()
-	p.last++
-	key := plan.Key{Action: p.last, Attempt: 1, Incarnation: 1}
-	p.ending[key] = ended
-	p.mu.Unlock()
+	key, ended := p.next()
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
 	for k, v := range c.env {
 		env = append(env, k+"="+v)
 	}
 	return key, ended, p.client.Start(ctx, runtime.Spec{Key: key, Argv: c.argv, Env: env, Dir: c.dir, CPUs: cpus})
+}
+
+// next is the key of another command, and where its end will be.
+func (p *pods) next() (plan.Key, chan plan.Exit) {
+	ended := make(chan plan.Exit, 1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last++
+	key := plan.Key{Action: p.last, Attempt: 1, Incarnation: 1}
+	p.ending[key] = ended
+	return key, ended
 }
 
 // run runs a command to its end and returns what it has written.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
@@ -110,7 +111,7 @@ func (a *app) attach(ctx context.Context, c *client.Client, id uint64, flags str
 		return err
 	case !flags.used():
 		sink := &outputSink{a: a}
-		if act, err = a.followTail(ctx, c, id, tail, sink, sink.update); err != nil {
+		if act, err = a.followTail(ctx, c, id, tail, client.From{}, sink, sink.update); err != nil {
 			return err
 		}
 		return a.runEnd(act)
@@ -125,14 +126,14 @@ func (a *app) attach(ctx context.Context, c *client.Client, id uint64, flags str
 	if err != nil {
 		return err
 	}
-	act, err = a.followTail(v.ctx, c, id, tail, v.sink, v.update)
+	act, err = a.followTail(v.ctx, c, id, tail, client.From{}, v.sink, v.update)
 	return v.result(act, err)
 }
 
 // followTail follows an action to its end, after the last lines that it has written.
-func (a *app) followTail(ctx context.Context, c *client.Client, id uint64, tail int, sink *outputSink, update client.Update) (*rotav1.Action, error) {
+func (a *app) followTail(ctx context.Context, c *client.Client, id uint64, tail int, from client.From, sink *outputSink, update client.Update) (*rotav1.Action, error) {
 	if tail < 0 {
-		return c.Follow(ctx, id, update)
+		return c.FollowFrom(ctx, id, from, update)
 	}
 	act, err := c.Get(ctx, id)
 	if err != nil {
@@ -140,14 +141,19 @@ func (a *app) followTail(ctx context.Context, c *client.Client, id uint64, tail 
 	}
 	last := &lastLines{most: tail}
 	if act.Attempt > 0 {
-		err := readOutput(ctx, c, &rotav1.ReadActionOutputRequest{ActionId: id, Attempt: act.Attempt}, last)
+		req := &rotav1.ReadActionOutputRequest{ActionId: id, Attempt: act.Attempt, Times: from.Times}
+		if !from.Since.IsZero() {
+			req.Since = timestamppb.New(from.Since)
+		}
+		err := readOutput(ctx, c, req, last)
 		if err != nil && client.Detail(err).GetReason() != "OUTPUT_GONE" && client.Detail(err).GetReason() != "OUTPUT_NOT_FOUND" {
 			return nil, err
 		}
 		last.print(sink)
 	}
-	stdout, stderr := last.reached()
-	return c.FollowFrom(ctx, id, act.Attempt, stdout, stderr, update)
+	from.Attempt = act.Attempt
+	from.Stdout, from.Stderr = last.reached()
+	return c.FollowFrom(ctx, id, from, update)
 }
 
 func (a *app) actionSignalCmd() *cobra.Command {

@@ -17,7 +17,7 @@ import (
 func (a *app) benchCmd() *cobra.Command {
 	return group("bench", "Measure rota on this machine, with real processes and fsync on",
 		a.benchSubmitCmd(), a.benchRunCmd(), a.benchOverheadCmd(), a.benchFailoverCmd(), a.benchQueueCmd(), a.benchRestoreCmd(), a.benchOverloadCmd(), a.benchElasticCmd(), a.benchEnginesCmd(), a.benchMigrateCmd(),
-		a.benchGatewayCmd(), a.benchEtcdCmd(), a.nullServerCmd(), a.bareProxyCmd(), a.suiteCmd())
+		a.benchGatewayCmd(), a.benchSandboxesCmd(), a.benchFilesCmd(), a.benchEtcdCmd(), a.nullServerCmd(), a.offerCmd(), a.bareProxyCmd(), a.suiteCmd())
 }
 
 func clusterFlags(fs *pflag.FlagSet, o *bench.ClusterOptions) {

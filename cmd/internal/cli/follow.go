@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"sync/atomic"
+	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
@@ -53,38 +56,68 @@ func (a *app) logsCmd(path string) *cobra.Command {
 		follow  bool
 		tail    int
 		attempt uint32
+		since   string
+		times   bool
 	)
 	cmd := &cobra.Command{
 		Use: "logs ID", Short: "Print the output of an action, from its node", Args: exactly("ID"),
-		Long: `Prints standard output to standard output and standard error to standard error. Output has no
-times: --tail says with how many of the last lines of each stream to begin. If the node no
-longer has the output, it prints the last 4 KiB, which the cluster stores.
+		Long: `Prints standard output to standard output and standard error to standard error. --tail says
+with how many of the last lines of each stream to begin, and --since with which time: a time such
+as 2026-03-01T12:00:00Z, or how long ago, such as 10m. --timestamps begins each line with the time
+at which it had been written. The times are of the node's clock, to about a quarter of a second, and
+coarser for the beginning of long output. If the node no longer has the output, it prints the last
+4 KiB, which the cluster stores, without times.
 
 With --follow, it ends with the action, and Ctrl-C ends it sooner. The exit code is 0 however
 the action ended; "rota attach" exits with the action's.`,
-		Example: "  rota " + path + " 42\n  rota " + path + " 42 --follow --tail 20",
+		Example: "  rota " + path + " 42\n  rota " + path + " 42 --follow --tail 20\n  rota " + path + " 42 --since 10m --timestamps",
 		RunE: a.withID(func(ctx context.Context, c *client.Client, id uint64) error {
 			if follow && attempt != 0 {
 				return usageErrorf("--follow shows every attempt; give --follow or --attempt, not both")
 			}
+			from, err := sinceTime(since, time.Now())
+			if err != nil {
+				return err
+			}
+			sink := &outputSink{a: a, times: times, since: !from.IsZero()}
 			if follow {
-				sink := &outputSink{a: a}
-				if _, err := a.followTail(ctx, c, id, tail, sink, sink.update); err != nil {
+				at := client.From{Since: from, Times: times}
+				if _, err := a.followTail(ctx, c, id, tail, at, sink, sink.update); err != nil {
 					return err
 				}
 				return sink.err
 			}
-			return a.logs(ctx, c, &rotav1.ReadActionOutputRequest{ActionId: id, Attempt: attempt}, tail)
+			req := &rotav1.ReadActionOutputRequest{ActionId: id, Attempt: attempt, Times: times}
+			if !from.IsZero() {
+				req.Since = timestamppb.New(from)
+			}
+			return a.logs(ctx, c, req, tail, sink)
 		}),
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print new output until the action has ended")
 	cmd.Flags().IntVar(&tail, "tail", -1, "begin with this many of the last lines of each stream; -1: with all that the node keeps")
 	cmd.Flags().Uint32Var(&attempt, "attempt", 0, "attempt to read; 0: the newest")
+	cmd.Flags().StringVar(&since, "since", "", "leave out what was written before this time, or longer ago than this, such as 10m")
+	cmd.Flags().BoolVar(&times, "timestamps", false, "begin each line with the time at which it had been written")
 	return cmd
 }
 
-func (a *app) logs(ctx context.Context, c *client.Client, req *rotav1.ReadActionOutputRequest, tail int) error {
-	sink := &outputSink{a: a}
+// sinceTime reads a time, or how long before now it was; "" is the zero time.
+func sinceTime(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+		return now.Add(-ago), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, usageErrorf("--since %s: give a time such as 2026-03-01T12:00:00Z, or how long ago, such as 10m", text)
+	}
+	return at, nil
+}
+
+func (a *app) logs(ctx context.Context, c *client.Client, req *rotav1.ReadActionOutputRequest, tail int, sink *outputSink) error {
 	var err error
 	if last := (&lastLines{most: tail}); tail >= 0 {
 		err = readOutput(ctx, c, req, last)
@@ -92,7 +125,7 @@ func (a *app) logs(ctx context.Context, c *client.Client, req *rotav1.ReadAction
 	} else {
 		err = readOutput(ctx, c, req, sink)
 	}
-	if err == nil || sink.wrote || ctx.Err() != nil {
+	if err == nil || sink.wrote || ctx.Err() != nil || client.Detail(err).GetReason() == "OUTPUT_HAS_NO_TIMES" {
 		return err
 	}
 	action, getErr := c.Get(ctx, req.ActionId)
@@ -126,11 +159,14 @@ func readOutput(ctx context.Context, c *client.Client, req *rotav1.ReadActionOut
 // outputSink writes the two streams of an action to those of this process.
 type outputSink struct {
 	a      *app
+	times  bool // lines begin with theirs
+	since  bool // what is missing at the beginning was not asked for
 	wrote  bool
 	action *rotav1.Action // newest state seen
 	queued atomic.Uint64  // the action while it is queued
 	next   map[place]uint64
-	err    error // first one of writing
+	inLine map[rotav1.OutputStream]bool // the last piece ended within a line
+	err    error                        // first one of writing
 }
 
 // place is one stream of one attempt.
@@ -167,7 +203,8 @@ func (s *outputSink) write(chunk *rotav1.OutputChunk) {
 		return
 	}
 	at := place{chunk.Attempt, chunk.Stream}
-	if dropped := chunk.Offset - s.next[at]; chunk.Offset > s.next[at] {
+	_, begun := s.next[at]
+	if dropped := chunk.Offset - s.next[at]; chunk.Offset > s.next[at] && (begun || !s.since) {
 		s.a.say("%s of older output were dropped", formatSize(dropped))
 	}
 	s.begin(at, chunk.Offset+uint64(len(chunk.Data)))
@@ -175,8 +212,29 @@ func (s *outputSink) write(chunk *rotav1.OutputChunk) {
 	if chunk.Stream == rotav1.OutputStream_OUTPUT_STREAM_STDERR {
 		to = s.a.err
 	}
-	_, err := to.Write(chunk.Data)
+	data := chunk.Data
+	if s.times && chunk.Time != nil {
+		data = s.stamp(chunk)
+	}
+	_, err := to.Write(data)
 	s.fail(err)
+}
+
+// stamp returns a piece with its time before each line that begins in it.
+func (s *outputSink) stamp(chunk *rotav1.OutputChunk) []byte {
+	if s.inLine == nil {
+		s.inLine = map[rotav1.OutputStream]bool{}
+	}
+	prefix := formatTime(chunk.Time) + " "
+	var b []byte
+	for line := range bytes.Lines(chunk.Data) {
+		if !s.inLine[chunk.Stream] {
+			b = append(b, prefix...)
+		}
+		b = append(b, line...)
+		s.inLine[chunk.Stream] = line[len(line)-1] != '\n'
+	}
+	return b
 }
 
 // begin says where the next piece of a stream begins, if nothing is dropped.

@@ -26,6 +26,7 @@ type jobFlags struct {
 	segments      []string
 	backfill      bool
 	hooks         hookFlags
+	labels        []string
 }
 
 func (a *app) jobSubmitCmd() *cobra.Command {
@@ -71,6 +72,7 @@ and a URL.`,
 	fs.DurationVar(&f.setUp, "set-up", 0, "duration of a context switch between deployments, used until rota has measured it")
 	fs.BoolVar(&f.backfill, "backfill", false, "run without a reservation, when other jobs leave the group free")
 	f.hooks.flags(fs)
+	fs.StringArrayVar(&f.labels, "label", nil, "label to find the job by, KEY=VALUE; repeat the flag for more labels")
 	return cmd
 }
 
@@ -81,6 +83,9 @@ func (f *jobFlags) request(namespace, name string) (*rotav1.SubmitJobRequest, er
 	}
 	var err error
 	if req.Hooks, err = f.hooks.hooks(); err != nil {
+		return nil, err
+	}
+	if req.Labels, err = parseLabels(f.labels); err != nil {
 		return nil, err
 	}
 	switch {
@@ -129,13 +134,18 @@ func parseSegment(text string, nodes uint32) (*rotav1.Segment, error) {
 
 func (a *app) jobListCmd() *cobra.Command {
 	var ended bool
+	var labels []string
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List jobs, their placement and the node-hours that they save", Args: exactly(),
-		Example: "  rota job list --ended",
+		Example: "  rota job list --ended\n  rota job list --label team=vision",
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			all := &rotav1.ListJobsResponse{}
 			req := &rotav1.ListJobsRequest{Namespace: a.settings.namespace, IncludeEnded: ended, PageSize: 1000}
-			err := pages(ctx, a, c.Jobs.ListJobs, req, &req.PageToken, func(page *rotav1.ListJobsResponse) {
+			var err error
+			if req.Labels, err = parseLabels(labels); err != nil {
+				return err
+			}
+			err = pages(ctx, a, c.Jobs.ListJobs, req, &req.PageToken, func(page *rotav1.ListJobsResponse) {
 				all.Jobs = append(all.Jobs, page.Jobs...)
 			})
 			if err != nil {
@@ -149,6 +159,7 @@ func (a *app) jobListCmd() *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&ended, "ended", false, "list completed jobs too")
+	cmd.Flags().StringArrayVar(&labels, "label", nil, "list only jobs with this label, KEY=VALUE; repeat the flag for those with all of several labels")
 	return cmd
 }
 

@@ -33,7 +33,7 @@ func (a *app) printJob(j *rotav1.Job) error {
 	return a.printFields(j, []field{
 		{"id", fmt.Sprint(j.Id)}, {"name", j.Name}, {"namespace", j.Namespace}, {"state", jobState(j)}, {"waits for", j.Message},
 		{"nodes", fmt.Sprint(j.Nodes)}, {"group", j.Group}, {"reservation", jobReservation(j)}, {"cycle", cycleText(j.Cycle)},
-		{"step", stepText(j)}, {"finished cycles", fmt.Sprint(j.FinishedCycles)}, {"live turns", live}, {"hooks", hooksText(j)},
+		{"step", stepText(j)}, {"finished cycles", fmt.Sprint(j.FinishedCycles)}, {"live turns", live}, {"hooks", hooksText(j)}, {"labels", labelsText(j.Labels)},
 		{"waited", percentPPM(j.WaitedPpm)}, {"slower", percentPPM(j.SlowdownPpm)},
 		{"node-hours", nodeHours(j.UsedMicroNodeHours)}, {"saved node-hours", nodeHours(j.SavedMicroNodeHours)},
 		{"submitted", formatTime(j.SubmitTime)}, {"started", formatTime(j.StartTime)}, {"ended", formatTime(j.EndTime)},

@@ -47,8 +47,9 @@ func (a *app) keyringInstallCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "install", Short: "Give every process a new gossip key, which it accepts and does not use yet", Args: exactly(),
 		Long: `A server makes a random key and hands it to all servers and agents over TLS. Nobody sees
-it. Each process writes it into its file of --gossip-key. Repeat the command with --file
-for a process that did not answer.`,
+it. Each process writes it into its file of --gossip-key. Repeat the command until every
+process has the key: as long as the same server leads and the key is not in use, it hands out
+the same one. With --file it is always the one of the file.`,
 		Example: "  rota operator keyring install\n  rota operator keyring install --file new.key",
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			req := &rotav1.ChangeGossipKeysRequest{Operation: rotav1.ChangeGossipKeysRequest_OPERATION_INSTALL}

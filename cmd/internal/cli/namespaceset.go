@@ -12,13 +12,13 @@ import (
 )
 
 func (a *app) namespaceSetCmd() *cobra.Command {
-	var weight, queued, running, cores, gpus uint32
+	var weight, queued, running, cores, gpus, trajectories uint32
 	cmd := &cobra.Command{
 		Use: "set NAME", Short: "Set the weight and the limits of a namespace", Args: exactly("NAME"),
 		Long: `Sets the weight and the limits of a namespace; what no flag names stays. Where namespaces
 compete for cores, GPUs or a quota, each gets a share in proportion to its weight, which is 1
-unless set. What one does not use goes to the others. Beyond --max-queued submissions are refused.
-Beyond the other limits actions wait, and those of the same namespace behind them. A limit of 0 is
+unless set. What one does not use goes to the others. Beyond --max-queued submissions are refused,
+and beyond --max-trajectories no trajectory can be opened. Beyond the other limits actions wait, and those of the same namespace behind them. A limit of 0 is
 none. Needs feature level 3.`,
 		Example: "  rota operator namespace set team-a --weight 3\n  rota operator namespace set team-b --max-queued 10000 --max-running 500 --max-cores 400 --max-gpus 16",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -29,7 +29,7 @@ none. Needs feature level 3.`,
 				to   **uint32
 			}{
 				{"weight", &weight, &req.Weight}, {"max-queued", &queued, &req.QueuedActionsMax}, {"max-running", &running, &req.RunningActionsMax},
-				{"max-cores", &cores, &req.CoresMax}, {"max-gpus", &gpus, &req.GpusMax},
+				{"max-cores", &cores, &req.CoresMax}, {"max-gpus", &gpus, &req.GpusMax}, {"max-trajectories", &trajectories, &req.TrajectoriesMax},
 			} {
 				if cmd.Flags().Changed(f.name) {
 					*f.to = f.from
@@ -51,7 +51,8 @@ none. Needs feature level 3.`,
 	cmd.Flags().Uint32Var(&running, "max-running", 0, "how many actions may run")
 	cmd.Flags().Uint32Var(&cores, "max-cores", 0, "how many cores its actions may hold")
 	cmd.Flags().Uint32Var(&gpus, "max-gpus", 0, "how many GPUs its actions may hold")
-	cmd.MarkFlagsOneRequired("weight", "max-queued", "max-running", "max-cores", "max-gpus")
+	cmd.Flags().Uint32Var(&trajectories, "max-trajectories", 0, "how many trajectories may be open")
+	cmd.MarkFlagsOneRequired("weight", "max-queued", "max-running", "max-cores", "max-gpus", "max-trajectories")
 	return cmd
 }
 
@@ -80,6 +81,7 @@ func namespaceFields(n *rotav1.Namespace) []field {
 		{"name", n.GetName()}, {"weight", fmt.Sprint(n.GetWeight())}, {"share", shareText(n)},
 		{"queued", ofAtMost(n.GetQueuedActions(), l.GetQueuedActions())}, {"running", ofAtMost(h.GetRunningActions(), l.GetRunningActions())},
 		{"cores", ofAtMost(h.GetCores(), l.GetCores())}, {"gpus", ofAtMost(h.GetGpus(), l.GetGpus())},
+		{"trajectories", ofAtMost(h.GetTrajectories(), l.GetTrajectories())},
 	}
 }
 

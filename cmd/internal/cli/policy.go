@@ -13,7 +13,7 @@ import (
 
 func (a *app) policyCmd() *cobra.Command {
 	return group("policy", "Publish versions of policies, hold their requests, and see policies",
-		a.reads(a.policyListCmd()), a.reads(a.policyGetCmd()), a.policyPublishCmd(), a.policySuspendCmd(), a.policyResumeCmd(), a.policyDeleteCmd())
+		a.reads(a.policyListCmd()), a.reads(a.policyGetCmd()), a.policyPublishCmd(), a.policySuspendCmd(), a.policyResumeCmd(), a.policyDeleteCmd(), a.policyAffinityCmd())
 }
 
 func (a *app) policyListCmd() *cobra.Command {

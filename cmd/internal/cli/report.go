@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/csv"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -92,17 +91,13 @@ func (a *app) warnOfGaps(req *rotav1.SummarizeActionsRequest, resp *rotav1.Summa
 var reportHeader = []string{"namespace", "value", "actions", "succeeded", "failed", "queued", "wall", "cpu time", "core time", "gpu time", "reserved", "saved"}
 
 func (a *app) writeReport(resp *rotav1.SummarizeActionsResponse, asCSV bool) error {
-	times := formatDuration
-	if asCSV {
-		times = func(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 3, 64) }
-	}
+	times := totalTime(asCSV)
 	rows := make([][]string, 0, len(resp.Summaries))
 	for _, s := range resp.Summaries {
-		held := s.ReservedCoreTime.AsDuration()
 		rows = append(rows, []string{
 			s.Namespace, s.Value, fmt.Sprint(s.Actions), fmt.Sprint(s.Succeeded), fmt.Sprint(s.Failed),
-			times(s.QueueTime.AsDuration()), times(s.ExecTime.AsDuration()), times(s.CpuTime.AsDuration()), times(s.CoreTimeMin.AsDuration()),
-			times(s.GpuTimeMin.AsDuration()), times(held), times(max(0, held-s.TrajectoryCoreTimeMin.AsDuration())),
+			times(s.QueueTime), times(s.ExecTime), times(s.CpuTime), times(s.CoreTimeMin),
+			times(s.GpuTimeMin), times(s.ReservedCoreTime), times(saved(s.ReservedCoreTime, s.TrajectoryCoreTimeMin)),
 		})
 	}
 	if asCSV {

@@ -15,7 +15,7 @@ import (
 
 func (a *app) rolloutCmd() *cobra.Command {
 	return group("rollout", "Create, close and see rollouts: prompt groups whose trajectories make samples for training",
-		a.rolloutCreateCmd(), a.reads(a.rolloutListCmd()), a.reads(a.rolloutGetCmd()), a.reads(a.rolloutExplainCmd()), a.rolloutCloseCmd())
+		a.rolloutCreateCmd(), a.reads(a.rolloutListCmd()), a.reads(a.rolloutGetCmd()), a.reads(a.rolloutExplainCmd()), a.rolloutCloseCmd(), a.reads(a.rolloutAdviseCmd()))
 }
 
 func (a *app) rolloutCreateCmd() *cobra.Command {

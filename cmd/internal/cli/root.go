@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 func (a *app) root() *cobra.Command {
 	root := group("rota", "Schedule every use of a resource in an agentic RL cluster",
 		a.runCmd(), a.completed(a.execCmd(), listTrajectoryIDs), a.completed(a.attachCmd(), listActionIDs), a.completed(a.logsCmd("logs"), listActionIDs),
-		a.completed(a.actionCmd(), listActionIDs), a.completed(a.trajectoryCmd(), listTrajectoryIDs), a.fileCmd(), a.cpCmd(),
+		a.completed(a.actionCmd(), listActionIDs), a.completed(a.trajectoryCmd(), listTrajectoryIDs), a.fileCmd(), a.cpCmd(), a.fileSnapshotCmd(),
 		a.completed(a.classCmd(), listClassNames), a.completed(a.nodeCmd(), listNodeNames), a.gpuCmd(), a.imageCmd(),
 		a.completed(a.engineCmd(), listEngineModels), a.completed(a.modelCmd(), listModelNames), a.completed(a.residencyCmd(), listModelNames),
 		a.stateCmd(), a.tierCmd(), a.completed(a.migrationCmd(), listMigrationIDs),

@@ -18,7 +18,7 @@ import (
 
 func (a *app) simRolloutsCmd() *cobra.Command {
 	return group("rollouts", "Simulate rollouts: which worker generates for which trajectory, and in which order",
-		a.simRolloutsCompareCmd(), a.simRolloutsTrainingCmd(), a.simRolloutsPoliciesCmd())
+		a.simRolloutsCompareCmd(), a.simRolloutsTrainingCmd(), a.simRolloutsHardwareCmd(), a.simRolloutsPoliciesCmd())
 }
 
 // simRolloutsFlags are those of sim rollouts compare.

@@ -44,10 +44,10 @@ goes on from what is in the folder.
 
 Several agents may have the same folder, also on several machines if its file system has
 locks: one of them saves, and the others wait until that one is gone. Each prints a line for
-each backup and each failure. With --copy-to each backup is copied to an object store, and tried
-again until it is there or the next one is. Give each cluster a prefix of its own: the oldest
-backups under it beyond --retain are removed, whosever they are. With --metrics, it writes a file for the textfile collector of
-the Prometheus node exporter.`,
+each backup and each failure. With --copy-to each backup is copied to an object store as
+PREFIX/CLUSTER-ID/NAME, and tried again until it is there or the next one is. The oldest copies of
+the same cluster beyond --retain are removed. With --metrics, the agent writes a file for the
+textfile collector of the Prometheus node exporter.`,
 		Example: "  rota operator snapshot agent /var/backups/rota --interval 1h --retain 48\n" +
 			"  rota operator snapshot agent /var/backups/rota --copy-to s3://backups/rota",
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"rota/api/client"
+	"rota/internal/s3"
 	"rota/server/backup"
-	"rota/server/backup/s3"
 )
 
 // saveTo writes a backup to a file, or to an object store through a temporary file.
@@ -98,7 +98,9 @@ func putFile(ctx context.Context, b *s3.Bucket, key, path string) error {
 	return b.Put(ctx, key, f, info.Size())
 }
 
-// copies are those of the backups of a folder in an object store.
+// copies are those of the backups of a folder in an object store: PREFIX/CLUSTER-ID/NAME. So clusters
+// that share a prefix do not remove each other's. Copies of earlier releases are PREFIX/NAME, which
+// does not say whose they are: they stay until an operator removes them.
 type copies struct {
 	bucket *s3.Bucket
 	prefix string
@@ -140,17 +142,22 @@ func (c *copies) add(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, copyWait)
 	defer cancel()
-	if err := putFile(ctx, c.bucket, c.prefix+filepath.Base(c.missing), c.missing); err != nil {
+	cluster, err := clusterOf(c.missing)
+	if err != nil {
+		return err
+	}
+	prefix := c.prefix + cluster + "/"
+	if err := putFile(ctx, c.bucket, prefix+filepath.Base(c.missing), c.missing); err != nil {
 		return err
 	}
 	c.missing = ""
-	keys, err := c.bucket.List(ctx, c.prefix)
+	keys, err := c.bucket.List(ctx, prefix)
 	if err != nil {
 		return fmt.Errorf("it is stored, but older copies cannot be listed: %w", err)
 	}
 	var ours []string // in the order of time, as names are
 	for _, key := range keys {
-		if _, ok := backup.TimeOf(strings.TrimPrefix(key, c.prefix)); ok {
+		if _, ok := backup.TimeOf(strings.TrimPrefix(key, prefix)); ok {
 			ours = append(ours, key)
 		}
 	}
@@ -162,4 +169,18 @@ func (c *copies) add(ctx context.Context) error {
 		ours = ours[1:]
 	}
 	return nil
+}
+
+// clusterOf returns the ID of the cluster that a backup is of.
+func clusterOf(path string) (string, error) {
+	f, err := backup.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	id := f.Header.ClusterId
+	if id == "" || strings.Contains(id, "/") {
+		return "", fmt.Errorf("%s: the cluster ID %q names no folder of an object store", path, id)
+	}
+	return id, nil
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ const stateAnswerMax = 10 * time.Second
 type stateFlags struct {
 	memory, diskSize size
 	disk, listen     string
+	remote           string
 	device           stateDevice
 }
 
@@ -81,12 +83,13 @@ func (f *stateFlags) addTo(cmd *cobra.Command) {
 	fs.Var(&f.memory, "state-memory", "memory for weights and optimizers of workers, such as 64GiB, which the node then does not offer; 0: no state manager")
 	fs.StringVar(&f.disk, "state-disk", "", "folder for states on disk (default: memory only)")
 	fs.Var(&f.diskSize, "state-disk-size", "maximum size of states on disk, such as 1TiB")
+	fs.StringVar(&f.remote, "state-remote", "", "where checkpoints of states in an object store may be, s3://BUCKET/PREFIX; credentials are in the environment, as for backups (default: none)")
 	fs.Var(&f.device, "state-device", "device memory for states: cuda:INDEX[:SIZE] for a GPU, simulated:SIZE for memory of the agent that stands for one, or none")
 	fs.StringVar(&f.listen, "state-listen", "", "socket of the state manager, unix:/path (default: "+agent.StateSocket+" in --data-dir)")
 }
 
 func (f *stateFlags) apply(cfg *agent.Config) {
-	cfg.State = agent.State{MemoryBytes: uint64(f.memory), Dir: f.disk, DiskBytes: uint64(f.diskSize), Listen: f.listen, Device: device.Spec(f.device)}
+	cfg.State = agent.State{MemoryBytes: uint64(f.memory), Dir: f.disk, DiskBytes: uint64(f.diskSize), Listen: f.listen, Remote: f.remote, Device: device.Spec(f.device)}
 }
 
 func (a *app) stateCmd() *cobra.Command {
@@ -231,6 +234,7 @@ func (a *app) printStateStat(st tensor.Stat) error {
 		{"Device", onDevice},
 		{"Memory", memory},
 		{"Disk", disk},
+		{"Remote", cmp.Or(st.Remote, "none")},
 		{"Written", fmt.Sprintf("%s, to disk and checkpoints", formatSize(st.WrittenBytes))},
 		{"Unchanged", fmt.Sprintf("%s, not written again", formatSize(st.UnchangedBytes))},
 		{"Corrupt", fmt.Sprint(st.Corrupt)},

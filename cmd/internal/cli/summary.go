@@ -76,17 +76,16 @@ func (a *app) summarize(ctx context.Context, c *client.Client, req *rotav1.Summa
 	if resp.Truncated {
 		a.say("there is too much to add up, and the oldest actions or further values are left out; use --since or --label")
 	}
-	times, bytes := formatDuration, formatSize
+	times, bytes := totalTime(asCSV), formatSize
 	if asCSV {
-		times = func(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 3, 64) }
 		bytes = func(n uint64) string { return strconv.FormatUint(n, 10) }
 	}
 	rows := make([][]string, 0, len(resp.Summaries))
 	for _, s := range resp.Summaries {
 		rows = append(rows, []string{
 			s.Value, fmt.Sprint(s.Actions), fmt.Sprint(s.Succeeded), fmt.Sprint(s.Failed), fmt.Sprint(s.Running),
-			times(s.Span.AsDuration()), times(s.QueueTime.AsDuration()), times(s.ExecTime.AsDuration()), times(s.CpuTime.AsDuration()),
-			times(s.CoreTimeMin.AsDuration()), times(s.GpuTimeMin.AsDuration()), bytes(s.MemoryPeakBytes),
+			times(s.Span), times(s.QueueTime), times(s.ExecTime), times(s.CpuTime),
+			times(s.CoreTimeMin), times(s.GpuTimeMin), bytes(s.MemoryPeakBytes),
 		})
 	}
 	if !asCSV {

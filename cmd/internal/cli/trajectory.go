@@ -18,7 +18,7 @@ import (
 func (a *app) trajectoryCmd() *cobra.Command {
 	return group("trajectory", "Open, close and see trajectories: sessions with a node and reserved memory",
 		a.trajectoryOpenCmd(), a.trajectoryExtendCmd(), a.trajectoryCloseCmd(), a.reads(a.trajectoryGetCmd()), a.reads(a.trajectoryListCmd()), a.reads(a.trajectorySummaryCmd()),
-		a.trajectorySuspendCmd(), a.trajectoryResumeCmd())
+		a.trajectorySuspendCmd(), a.trajectoryPauseCmd(), a.trajectoryResumeCmd())
 }
 
 func objectiveFlag(cmd *cobra.Command, objective *string) {
@@ -48,7 +48,7 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 		idle, timeout              time.Duration
 		env, labels                []string
 		generation                 generationFlags
-		rollout                    uint64
+		rollout, snapshot          uint64
 		member                     uint32
 		container                  containerFlags
 	)
@@ -62,11 +62,12 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 			"  rota trajectory open --memory 2GiB --image python:3.12\n" +
 			"  rota trajectory open --policy math-7b --class gsm8k --prompt-tokens 900 --hardware h800,h20\n" +
 			"  rota trajectory open --label run=42 --label task=django-1234\n" +
-			"  rota trajectory open --rollout 3 --group 0",
+			"  rota trajectory open --rollout 3 --group 0\n" +
+			"  rota trajectory open --memory 512MiB --snapshot 3",
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			req := &rotav1.OpenTrajectoryRequest{
 				Namespace: a.settings.namespace, Name: name, Pool: pool, MemoryBytes: uint64(memory),
-				SpreadGroup: group, SpreadLabel: label, Timeout: durationpb.New(timeout),
+				SpreadGroup: group, SpreadLabel: label, Timeout: durationpb.New(timeout), SnapshotId: snapshot, IdleTimeout: unlessZero(idle),
 			}
 			switch objective {
 			case "mean":
@@ -95,7 +96,6 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 			if req.Generation, err = generation.spec(); err != nil {
 				return err
 			}
-			req.IdleTimeout = unlessZero(idle)
 			t, err := c.OpenTrajectory(ctx, req)
 			if err != nil {
 				return err
@@ -114,6 +114,7 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 	spread(cmd, &group, &label)
 	cmd.Flags().Uint64Var(&rollout, "rollout", 0, "rollout that the trajectory makes a sample for")
 	cmd.Flags().Uint32Var(&member, "group", 0, "prompt group of the rollout, from 0; only with --rollout")
+	cmd.Flags().Uint64Var(&snapshot, "snapshot", 0, "snapshot whose files the trajectory begins with, on the node of the snapshot")
 	objectiveFlag(cmd, &objective)
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "close the trajectory this long after it was opened, whatever it does then; 0: never")
 	cmd.Flags().DurationVar(&idle, "idle-timeout", 0, "close the trajectory after this time without an action; 0: never")
@@ -172,6 +173,7 @@ func (a *app) printTrajectory(t *rotav1.Trajectory) error {
 		{"name", t.GetName()},
 		{"namespace", t.GetNamespace()},
 		{"state", trajectoryState(t)},
+		{"paused", pauseText(t)},
 		{"pool", t.GetPool()},
 		{"node", t.GetNode()},
 		{"waits for", homeText(t)},

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -109,16 +110,19 @@ func (a *app) workerListCmd() *cobra.Command {
 			rows := make([][]string, 0, len(all.Workers))
 			for _, w := range all.Workers {
 				rows = append(rows, []string{
-					w.Spec.Name, w.Spec.Policy, enumWord(w.State, "WORKER_STATE_"), fmt.Sprint(w.Spec.Version), w.Spec.Hardware, fmt.Sprint(w.Spec.Degree),
-					fmt.Sprint(w.Trajectories), fmt.Sprint(w.Generating), fmt.Sprint(w.PredictedTokens), fmt.Sprint(w.OutputTokens),
+					w.Spec.Name, w.Spec.Policy, enumWord(w.State, "WORKER_STATE_"), fmt.Sprint(w.Spec.Version), w.Spec.Hardware, fmt.Sprint(hourlyCost(w.Spec)), fmt.Sprint(w.Spec.Degree),
+					fmt.Sprint(w.Trajectories), fmt.Sprint(w.Generating), fmt.Sprint(w.PredictedTokens), fmt.Sprint(w.PredictedPromptTokens), fmt.Sprint(w.OutputTokens),
 				})
 			}
-			return a.print(all, []string{"name", "policy", "state", "version", "hardware", "degree", "trajectories", "generating", "predicted", "generated"}, rows)
+			return a.print(all, []string{"name", "policy", "state", "version", "hardware", "cost", "degree", "trajectories", "generating", "predicted", "prompts", "generated"}, rows)
 		}),
 	}
 	cmd.Flags().StringVar(&policy, "policy", "", "list the workers of this policy only")
 	return cmd
 }
+
+// hourlyCost is what placement takes a worker to cost.
+func hourlyCost(w *rotav1.WorkerSpec) uint64 { return cmp.Or(w.GetCost(), uint64(w.GetDegree())) }
 
 func (a *app) workerGetCmd() *cobra.Command {
 	return &cobra.Command{
@@ -203,11 +207,12 @@ func (a *app) printWorker(w *rotav1.Worker) error {
 		{"dialect", enumWord(spec.GetDialect(), "WORKER_DIALECT_")},
 		{"node", spec.GetNode()},
 		{"hardware", spec.GetHardware()},
+		{"cost of an hour", fmt.Sprint(hourlyCost(spec))},
 		{"degree", fmt.Sprint(spec.GetDegree())},
 		{"slots", fmt.Sprint(spec.GetSlots())},
 		{"time for a token", strings.Join(points, " ")},
 		{"trajectories", fmt.Sprintf("%d, of which %d generate", w.GetTrajectories(), w.GetGenerating())},
-		{"predicted tokens", fmt.Sprint(w.GetPredictedTokens())},
+		{"predicted tokens", fmt.Sprintf("%d, and %d of prompts", w.GetPredictedTokens(), w.GetPredictedPromptTokens())},
 		{"generated tokens", fmt.Sprint(w.GetOutputTokens())},
 		{"registered", formatTime(w.GetRegisterTime())},
 		{"worker pool", w.GetPool()},
@@ -260,18 +265,7 @@ func generationFields(g *rotav1.Generation) []field {
 func (a *app) trajectorySuspendCmd() *cobra.Command {
 	return a.trajectoryVerb("suspend", "Hold the requests of a trajectory until it is resumed", "  rota trajectory suspend 7",
 		func(ctx context.Context, c *client.Client, id uint64) (*rotav1.Trajectory, error) {
-			if _, err := call(ctx, a, c.Workers.SuspendTrajectory, &rotav1.SuspendTrajectoryRequest{Id: id}); err != nil {
-				return nil, err
-			}
-			resp, err := call(ctx, a, c.Trajectories.GetTrajectory, &rotav1.GetTrajectoryRequest{Id: id})
-			return resp.GetTrajectory(), err
-		})
-}
-
-func (a *app) trajectoryResumeCmd() *cobra.Command {
-	return a.trajectoryVerb("resume", "Let the requests of a suspended trajectory go on", "  rota trajectory resume 7",
-		func(ctx context.Context, c *client.Client, id uint64) (*rotav1.Trajectory, error) {
-			if _, err := call(ctx, a, c.Workers.ResumeTrajectory, &rotav1.ResumeTrajectoryRequest{Id: id}); err != nil {
+			if _, err := call(ctx, a, c.Workers.SuspendGeneration, &rotav1.SuspendGenerationRequest{Id: id}); err != nil {
 				return nil, err
 			}
 			resp, err := call(ctx, a, c.Trajectories.GetTrajectory, &rotav1.GetTrajectoryRequest{Id: id})

@@ -32,8 +32,9 @@ type Options struct {
 	Progress io.Writer
 }
 
-// batches is how often the two ways take turns.
-const batches = 3
+// batches is how often the two ways take turns. It is even, so that each is first as often as second:
+// noise that grows or fades hits both alike.
+const batches = 2
 
 // Limits of what may take long on a slow machine.
 const (

@@ -32,8 +32,8 @@ type Resizing struct {
 }
 
 const (
-	// resizePatience is how long a change of cores may take.
-	resizePatience = 20 * time.Second
+	// resizePatience is how long a change of cores may take, or the end of a suite beside other work.
+	resizePatience = 2 * time.Minute
 	// lookInterval is how often the cores are looked at.
 	lookInterval = 20 * time.Millisecond
 	// How long the first suite would take on all cores, and another.

@@ -2,6 +2,7 @@ package devcluster
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -31,6 +32,8 @@ type Config struct {
 	// the name of the node.
 	ServerArgs []string
 	AgentArgs  []string
+	// TLS of clients, if the arguments say that servers and agents have it.
+	TLS *tls.Config
 }
 
 // Process is one server or agent.
@@ -47,6 +50,7 @@ type Cluster struct {
 	Servers []*Process
 	Agents  []*Process
 	dir     string
+	tls     *tls.Config
 }
 
 // Errors of a cluster, one for each fact.
@@ -91,7 +95,7 @@ func plan(config Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{dir: config.Dir}
+	c := &Cluster{dir: config.Dir, tls: config.TLS}
 	var bootstrap, gossip []string
 	for i := range config.Servers {
 		bootstrap = append(bootstrap, fmt.Sprintf("server-%d=%s", i+1, loopback(ports[2*i])))
@@ -145,7 +149,7 @@ func (c *Cluster) Server(id string) *Process {
 
 // Dial returns a client of all servers.
 func (c *Cluster) Dial() (*client.Client, error) {
-	return client.New(client.Config{Addrs: c.Addrs()})
+	return client.New(client.Config{Addrs: c.Addrs(), TLS: c.tls})
 }
 
 // WaitReady returns once there is a leader and all agents are registered.

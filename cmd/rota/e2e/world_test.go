@@ -94,6 +94,9 @@ func (w *world) clean() {
 	for _, pid := range processes(w.marker()) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
+	for _, agent := range w.cluster.Agents {
+		unmount(agent)
+	}
 }
 
 func (w *world) showLogs() {

@@ -98,7 +98,7 @@ func readTables(t *testing.T, raw []byte) map[byte][][]byte {
 // the request IDs.
 func checkSame(t *testing.T, before, after contents) {
 	t.Helper()
-	if len(before.tables) != 41 || len(before.tables[tableMeta]) != 1 {
+	if len(before.tables) != 43 || len(before.tables[tableMeta]) != 1 {
 		t.Fatalf("there are %d tables: does this test still know the format?", len(before.tables))
 	}
 	for id, rows := range before.tables {

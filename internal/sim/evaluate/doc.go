@@ -24,6 +24,8 @@
 //   - baseline: the last three together, each for what it can do.
 //   - equal: a reference that nobody can build. All cores are one machine, resized
 //     at every moment so that everybody has the same.
+//   - aged-N: the same, but actions that are older than N seconds have an eighth of
+//     the weight.
 //
 // # In favour of the baselines
 //

@@ -1,6 +1,7 @@
 package evaluate
 
 import (
+	"cmp"
 	"slices"
 
 	"rota/fsm/state"
@@ -9,13 +10,20 @@ import (
 // equal is no system that could be built, and says what could be hoped for: all
 // nodes are one, and at every moment everybody has the same number of cores, in
 // fractions, resized at no cost. Nobody waits.
+//
+// With an age it says what could be hoped for from shared cores: those that are older have an eighth
+// of the others' weight, so that short ones hardly wait for them and they do not stand still.
 type equal struct {
 	w     *world
+	age   int64       // from which on one counts for less; 0: all count the same
 	cores uint64      // in parts
 	jobs  []*equalJob // those who can use least come first
 	at    int64       // when progress was last counted
 	turn  uint64      // of the newest event; older ones do nothing
 }
+
+// youngWeight is the weight of those that are not old, which have 1.
+const youngWeight = 8
 
 type equalJob struct {
 	c     *call
@@ -26,8 +34,8 @@ type equalJob struct {
 	used  uint64 // core nanoseconds
 }
 
-func newEqual(w *world) *equal {
-	return &equal{w: w, cores: uint64(w.in.Params().Cluster.Cores()) * part}
+func newEqual(w *world, age int64) *equal {
+	return &equal{w: w, age: age, cores: uint64(w.in.Params().Cluster.Cores()) * part}
 }
 
 func (e *equal) begin(*rollout) {}
@@ -52,13 +60,40 @@ func (e *equal) count() {
 	e.at = e.w.loop.Now()
 }
 
-// divide gives everybody the same, and what one cannot use to the others. It
-// plans the next end.
+// weight is what a job counts for.
+func (e *equal) weight(j *equalJob) uint64 {
+	if e.age == 0 || e.at-j.c.started >= e.age {
+		return 1
+	}
+	return youngWeight
+}
+
+// inOrder returns the jobs, those first that can use least of their weight, and all weights.
+func (e *equal) inOrder() (jobs []*equalJob, weights uint64) {
+	jobs = e.jobs
+	if e.age > 0 {
+		jobs = slices.Clone(jobs)
+		slices.SortStableFunc(jobs, func(a, b *equalJob) int { return cmp.Compare(a.limit/e.weight(a), b.limit/e.weight(b)) })
+	}
+	for _, j := range jobs {
+		weights += e.weight(j)
+	}
+	return jobs, weights
+}
+
+// divide gives everybody the same, or by weight, and what one cannot use to the others. It
+// plans the next end, or the next time that one gets old.
 func (e *equal) divide() {
+	jobs, weights := e.inOrder()
 	left, next := e.cores, int64(-1)
-	for i, j := range e.jobs {
-		j.share = max(1, min(j.limit, left/uint64(len(e.jobs)-i)))
+	for _, j := range jobs {
+		weight := e.weight(j)
+		j.share = max(1, min(j.limit, left*weight/weights))
+		weights -= weight
 		left -= min(left, j.share)
+		if until := j.c.started + e.age - e.at; until > 0 && (next < 0 || until < next) {
+			next = until
+		}
 		j.speed = speed(j.share, uint64(j.c.Curve.SerialPPM))
 		if in := int64((j.left + j.speed - 1) / j.speed); next < 0 || in < next {
 			next = in

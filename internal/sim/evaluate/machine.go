@@ -3,6 +3,7 @@ package evaluate
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm"
@@ -29,7 +30,7 @@ type machine struct {
 	granted  map[state.ActionID]*call
 	running  map[state.ActionID]*running
 	nodes    map[state.NodeID]string
-	// dirty are the nodes on which attempts may have got other cores since that was looked at.
+	// dirty are the nodes on which attempts have got other cores since that was looked at.
 	dirty []state.NodeID
 	cores map[state.NodeID]*usedCores
 }
@@ -74,7 +75,7 @@ func newMachine(w *world, fixed int64) (*machine, error) {
 		running: make(map[state.ActionID]*running), cores: make(map[state.NodeID]*usedCores),
 		nodes: make(map[state.NodeID]string), mapping: mapping{params: w.in.Params(), fixed: fixed, told: w.in.told},
 	}
-	m.fsm = fsm.New(fsm.Options{OnEffects: m.effects})
+	m.fsm = fsm.New(fsm.Options{OnEffects: m.effects, InPlace: true})
 	setUp := append([]*logv1.Command{{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{
 		ClusterId: "simulated", Level: uint32(m.fsm.LevelMax()), Settings: &logv1.Settings{RetentionNs: retention},
 	}}}}, m.mapping.cluster()...)
@@ -238,10 +239,10 @@ func (m *machine) execute(r *running) {
 	r.compute()
 }
 
-// effects notes on which nodes the desired state has changed.
+// effects notes on which nodes attempts have got other cores.
 func (m *machine) effects(all []fsm.Effect) {
 	for _, e := range all {
-		if e.Kind == fsm.EffectNode {
+		if e.Kind == fsm.EffectResized && !slices.Contains(m.dirty, e.Node) {
 			m.dirty = append(m.dirty, e.Node)
 		}
 	}

@@ -28,9 +28,9 @@ func Policies(p *workload.Params) []string {
 	return out
 }
 
-// PolicyNames are those that there are; N is any number.
+// PolicyNames are those that there are; N is any number, of units or, for aged, of seconds.
 func PolicyNames() []string {
-	return []string{"rota", "fixed-N", "pod", "static", "uncontrolled", "baseline", "equal"}
+	return []string{"rota", "fixed-N", "pod", "static", "uncontrolled", "baseline", "equal", "aged-N"}
 }
 
 func newPolicy(w *world, name string) (policy, error) {
@@ -44,11 +44,19 @@ func newPolicy(w *world, name string) (policy, error) {
 	p := w.in.generator.Params()
 	split := &byResource{w: w}
 	has := func(what string) bool { return name == what || name == "baseline" }
+	if n, ok := strings.CutPrefix(name, "aged-"); ok {
+		seconds, err := strconv.ParseInt(n, 10, 32)
+		if err != nil || seconds < 1 {
+			return nil, fmt.Errorf("%q is not a number of seconds", n)
+		}
+		split.cpu = newEqual(w, seconds*1_000_000_000)
+		return split, split.check(p)
+	}
 	switch name {
 	case "rota":
 		return newMachine(w, 0)
 	case "equal":
-		split.cpu = newEqual(w)
+		split.cpu = newEqual(w, 0)
 	case "pod", "static", "uncontrolled", "baseline":
 	default:
 		return nil, fmt.Errorf("there is none of that name, only %s", strings.Join(PolicyNames(), ", "))

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"rota/internal/sim"
+	"rota/internal/sim/workload"
 )
 
 const second = 1_000_000_000
@@ -126,4 +127,31 @@ func TestSharesAgreeWithANaiveDivision(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAgedActionsMakeWay: on two cores, an action that is old has an eighth of the weight of others,
+// and what they cannot use.
+func TestAgedActionsMakeWay(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		now    int64
+		begun  []int64 // each can use one core
+		shares []uint64
+	}{
+		{"all are young", 4, []int64{0, 1, 2}, []uint64{2 * part / 3, 2 * part / 3, 2 * part / 3}},
+		{"one is old", 5, []int64{0, 1, 2}, []uint64{2 * part / 17, part - part/17, part - part/17}},
+		{"all are old", 9, []int64{0, 1, 2}, []uint64{2 * part / 3, 2 * part / 3, 2 * part / 3}},
+		{"the old one has the rest", 6, []int64{0, 4}, []uint64{part, part}},
+	} {
+		e := &equal{w: &world{}, age: 5 * second, cores: 2 * part, at: c.now * second}
+		for _, at := range c.begun {
+			e.jobs = append(e.jobs, &equalJob{c: &call{Action: &workload.Action{}, started: at * second}, limit: part, left: part})
+		}
+		e.divide()
+		for i, j := range e.jobs {
+			if d := int64(j.share) - int64(c.shares[i]); d < -2 || d > 2 {
+				t.Errorf("%s: action %d has %d parts of a core, want %d", c.name, i, j.share, c.shares[i])
+			}
+		}
+	}
 }

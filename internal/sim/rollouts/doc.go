@@ -28,8 +28,10 @@
 // # What is not simulated
 //
 // Network, gateways and commits: a decision takes no time. Prediction by a model. The change of
-// degrees between steps. Weights, but in Train: each step begins with empty caches. Rewards. Two
-// kinds of hardware.
+// degrees between steps. Weights, but in Train: each step begins with empty caches. Rewards.
+//
+// CompareHardware has mixed tasks on two kinds of hardware, without moves and degrees: where
+// trajectories begin is all that differs.
 //
 // Train compares a synchronous loop of training with an asynchronous one. Training is a time in
 // it, and no policy that plans whole steps can run there.

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"rota/internal/sim"
-	"rota/sched/predict"
 )
 
 // What faults of environments do. Assumptions: RollArt does not say how slow its environments
@@ -62,7 +61,7 @@ func (w *world) abort(r *run) {
 	w.open--
 	w.result.Aborted++
 	if w.policy.learns() {
-		w.learned.class = *predict.Learn(&w.learned.class, &r.trace, true, w.loop.Now())
+		w.learned.learn(r, true, w.loop.Now())
 	}
 	if w.plan != nil {
 		w.plan.mover.abandon(r)

@@ -8,10 +8,10 @@ import (
 	"rota/sched/predict"
 )
 
-// learner is what the predictor has learned of a task: it is one class, from step to step.
+// learner is what the predictor has learned of tasks: each is one class, from step to step.
 type learner struct {
-	class    state.LengthClass
-	siblings []predict.Siblings // of each group of the step that runs
+	classes  []state.LengthClass // by Trajectory.Task
+	siblings []predict.Siblings  // of each group of the step that runs
 	// prompt and output are the tokens that were computed and generated in the step before.
 	prompt, output int64
 	// outputs are the lengths of the step before, the longest first.
@@ -19,7 +19,15 @@ type learner struct {
 }
 
 func newLearner(s *Setup) *learner {
-	return &learner{class: state.LengthClass{Policy: s.Model, Name: s.Task}}
+	return &learner{classes: []state.LengthClass{{Policy: s.Model, Name: s.Task}}}
+}
+
+// class is what was learned of the task of a trajectory.
+func (l *learner) class(r *run) *state.LengthClass { return &l.classes[r.Task] }
+
+// learn takes a trajectory that has ended into its class.
+func (l *learner) learn(r *run, cut bool, now int64) {
+	*l.class(r) = *predict.Learn(l.class(r), &r.trace, cut, now)
 }
 
 // begin forgets the groups of the step before.
@@ -43,7 +51,7 @@ func (w *world) predict(r *run) {
 			w.begun(r)
 			return
 		}
-		q := predict.Remaining(&w.learned.class, &r.trace, w.learned.siblings[r.Group])
+		q := predict.Remaining(w.learned.class(r), &r.trace, w.learned.siblings[r.Group])
 		r.predicted = max(1, int64(q.Tokens))
 	}
 }
@@ -51,15 +59,15 @@ func (w *world) predict(r *run) {
 // begun predicts from the prompt.
 func (w *world) begun(r *run) {
 	l := w.learned
-	r.trace = predict.Begin(&l.class, uint64(r.Prompt), l.siblings[r.Group])
-	q := predict.Remaining(&l.class, &r.trace, l.siblings[r.Group])
+	r.trace = predict.Begin(l.class(r), uint64(r.Prompt), l.siblings[r.Group])
+	q := predict.Remaining(l.class(r), &r.trace, l.siblings[r.Group])
 	r.predicted = max(1, int64(q.Tokens))
 }
 
 // learn teaches the predictor what a trajectory was.
 func (w *world) learn(r *run) {
 	l := w.learned
-	l.class = *predict.Learn(&l.class, &r.trace, false, w.loop.Now())
+	l.learn(r, false, w.loop.Now())
 	s := &l.siblings[r.Group]
 	s.MeanTokens = (s.MeanTokens*uint64(s.Finished) + uint64(r.attained)) / uint64(s.Finished+1)
 	s.Finished++
@@ -83,7 +91,7 @@ func (w *world) observe(r *run, prompt int64) {
 	if r.turn == len(r.Turns) {
 		report.FinishReason = "stop"
 	}
-	r.trace = predict.Follow(&l.class, &r.trace, report, l.siblings[r.Group])
+	r.trace = predict.Follow(l.class(r), &r.trace, report, l.siblings[r.Group])
 }
 
 // promptUnknown is how many tokens of prompts are computed for 1,000 that are generated, before it

@@ -16,7 +16,7 @@ type served struct {
 
 var models = []served{{"8b", 1}, {"14b", 1}, {"32b", 2}}
 
-// hardware of all workers. Heddle has Hopper GPUs.
+// hardware of all workers, if they are of one kind. Heddle has Hopper GPUs.
 const hardware = "h800"
 
 // degreesMax is the largest degree of a worker: the GPUs of a machine.
@@ -40,5 +40,10 @@ func modelOf(name string) (*served, error) {
 
 // profileOf is the profile of a model on so many GPUs.
 func profileOf(name string, degree int64) (*model.Profile, error) {
-	return model.Find(fmt.Sprintf("qwen3-%s-%s-tp%d", name, hardware, degree))
+	return profileOn(hardware, name, degree)
+}
+
+// profileOn is the same on GPUs of a kind.
+func profileOn(kind, name string, degree int64) (*model.Profile, error) {
+	return model.Find(fmt.Sprintf("qwen3-%s-%s-tp%d", name, kind, degree))
 }

@@ -30,6 +30,9 @@ func (w *world) begin() error {
 		}
 		w.workers = append(w.workers, o)
 	}
+	if w.fleet != nil {
+		return w.assignAll()
+	}
 	if w.policy.routing != planned {
 		return nil
 	}
@@ -42,6 +45,9 @@ func (w *world) homogeneous() ([]int64, error) {
 	m, err := modelOf(w.setup.Model)
 	if err != nil {
 		return nil, err
+	}
+	if w.fleet != nil {
+		return slices.Repeat([]int64{m.degree}, len(w.fleet.kinds)), nil
 	}
 	degree := cmp.Or(w.setup.Degree, m.degree)
 	return slices.Repeat([]int64{degree}, int(w.setup.gpus()/degree)), nil

@@ -23,7 +23,11 @@ type worker struct {
 
 // newWorker makes a worker of so many GPUs.
 func (w *world) newWorker(id int, degree int64) (*worker, error) {
-	profile, err := profileOf(w.setup.Model, degree)
+	kind := hardware
+	if w.fleet != nil {
+		kind = w.fleet.kinds[id]
+	}
+	profile, err := profileOn(kind, w.setup.Model, degree)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,9 @@ import (
 // Trajectory is one sample of a prompt group, as it will be whatever the policy does.
 type Trajectory struct {
 	// Group is the prompt's number in its step, from 0. Siblings share the prompt.
-	Group  int
+	Group int
+	// Task is which of the tasks of a mix it is of, from 0.
+	Task   int
 	Prompt int64 // tokens
 	Turns  []Turn
 }
@@ -47,6 +49,7 @@ const (
 	drawSession
 	drawRedundant
 	drawFault
+	drawMix
 )
 
 // Correlations with the length of a trajectory, in thousandths: of the length that its group

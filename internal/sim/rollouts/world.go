@@ -20,6 +20,7 @@ type world struct {
 	siblings []int   // of each group, the worker that was last given its prompt; -1: none
 	counted  []int64 // of each group, the trajectories that came to their end
 	plan     *plan
+	fleet    *fleet // workers of several kinds of hardware; nil: of one
 	learned  *learner
 	result   *StepResult
 	open     int // trajectories that have not ended
@@ -65,6 +66,12 @@ func (r *run) remaining() (tokens int64) {
 // runStep runs trajectories to their end.
 func runStep(ctx context.Context, s *Setup, p *Policy, trajectories []Trajectory, learned *learner) (*StepResult, error) {
 	w := &world{ctx: ctx, setup: s, policy: p, learned: learned, result: &StepResult{}, open: len(trajectories)}
+	return w.run(trajectories)
+}
+
+// run runs trajectories to their end.
+func (w *world) run(trajectories []Trajectory) (*StepResult, error) {
+	learned := w.learned
 	groups := 0
 	for i := range trajectories {
 		t := &trajectories[i]
@@ -87,7 +94,7 @@ func runStep(ctx context.Context, s *Setup, p *Policy, trajectories []Trajectory
 	}
 	w.loop.Run(math.MaxInt64 / 2)
 	if w.err == nil && w.open > 0 {
-		w.err = fmt.Errorf("%d trajectories never end under %s: a context does not fit into a worker's memory", w.open, p.Name)
+		w.err = fmt.Errorf("%d trajectories never end under %s: a context does not fit into a worker's memory", w.open, w.policy.Name)
 	}
 	if w.err != nil {
 		return nil, w.err

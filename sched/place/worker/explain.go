@@ -47,16 +47,34 @@ func chosen(g *state.Generation) string {
 		of, took = "the only worker with a free slot", "its predicted work took"
 	}
 	switch p := int(g.Choice.Preferred); {
+	case g.Choice.By == state.HardwareRuled:
+		of += fmt.Sprintf(" and hardware that the affinity of its task class prefers, choice %d,", p)
 	case p > 0 && p <= len(g.Hardware):
 		of += fmt.Sprintf(" and hardware %s, choice %d of %d,", g.Hardware[p-1], p, len(g.Hardware))
 	case len(g.Hardware) > 0:
 		of += fmt.Sprintf(", none of hardware %s,", strings.Join(g.Hardware, " or "))
+	case g.Choice.By == state.HardwareMeasured:
+		return fmt.Sprintf("%s, its hardware suits the trajectory best for the work that it has: prompts are predicted to take %d %% of its time (%s); all work there takes %s%s",
+			of, g.Choice.PrefillPercent, heavy(g.Choice.PrefillPercent), seconds(g.Choice.WorkNS), next(g.Choice.NextNS))
 	}
 	text := fmt.Sprintf("%s %s %s", strings.TrimSuffix(of, ",")+",", took, seconds(g.Choice.WorkNS))
-	if g.Choice.NextNS > 0 {
-		text += fmt.Sprintf(" (next: %s)", seconds(g.Choice.NextNS))
+	return text + next(g.Choice.NextNS)
+}
+
+// heavy says what a trajectory is dominated by (RollArt §3.1).
+func heavy(prefillPercent uint8) string {
+	if prefillPercent >= 50 {
+		return "prefill-heavy"
 	}
-	return text
+	return "decode-heavy"
+}
+
+// next says how long the work of the next best worker takes.
+func next(ns int64) string {
+	if ns == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (next: %s)", seconds(ns))
 }
 
 // waits says why none of the workers takes a trajectory.
@@ -65,7 +83,7 @@ func waits(s *state.State, g *state.Generation) string {
 	if len(v) == 0 {
 		return fmt.Sprintf("waits for a worker: policy %s has none; see: rota worker register", g.Policy)
 	}
-	if at, _ := v.Choose(g); at >= 0 {
+	if at, _ := v.Choose(g, s.AffinityOf(g.Policy, g.TaskClass)); at >= 0 {
 		return "waits for a worker: it is placed with the next entry"
 	}
 	var n [state.WorkerDraining + 1]int

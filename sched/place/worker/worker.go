@@ -65,9 +65,12 @@ func saturate(a, b int64) int64 {
 	return a + b
 }
 
-// WorkNS is the predicted time of all work of a worker with so much to do, in nanoseconds.
+// WorkNS is how long the requests of all trajectories of a worker with so much to do take
+// together, as predicted, in nanoseconds: all wait for each token of the batch, and for each prompt.
 func WorkNS(w *state.Worker, l state.WorkerLoad) int64 {
-	return clamp(state.MulDiv(l.Predicted, uint64(TokenNS(w, max(1, l.Trajectories))), 1))
+	n := max(1, l.Trajectories)
+	decode := clamp(state.MulDiv(l.Predicted, uint64(TokenNS(w, n)), 1))
+	return saturate(decode, clamp(state.MulDiv(uint64(PrefillNS(w, l.Prefill)), uint64(n), 1)))
 }
 
 // PrefillNS is how long a worker computes a prefix that is in none of its caches, in nanoseconds.
@@ -95,7 +98,17 @@ func (c *Candidate) with(g *state.Generation) int64 {
 	l := c.Load
 	l.Trajectories++
 	l.Predicted += max(1, g.Predicted)
-	return saturate(WorkNS(c.Row, l), PrefillNS(c.Row, g.PrefixTokens()))
+	l.Prefill += prefill(g)
+	return WorkNS(c.Row, l)
+}
+
+// prefill is how many tokens of its prompts a trajectory has computed at a worker without its KV
+// cache.
+func prefill(g *state.Generation) uint64 {
+	if g.Trace.Turns == 0 {
+		return g.Prefill
+	}
+	return g.Prefill + g.PrefixTokens()
 }
 
 // View has the workers of a policy, in the order of their names.
@@ -115,47 +128,8 @@ func (v View) Add(at int, g *state.Generation) {
 	l := &v[at].Load
 	l.Trajectories++
 	l.Predicted += g.Predicted
+	l.Prefill += g.Prefill
 	if g.Generating {
 		l.Generating++
 	}
-}
-
-// Choose returns the place of the worker in the view that a trajectory goes to, and what was
-// compared; -1: there is none.
-func (v View) Choose(g *state.Generation) (at int, choice state.PlacementChoice) {
-	at = -1
-	best := 0
-	for i := range v {
-		c := &v[i]
-		if !c.Takes() {
-			continue
-		}
-		rank, work := rankOf(g, c.Row.Hardware), c.with(g)
-		switch {
-		case at < 0 || rank < best:
-			at, best, choice = i, rank, state.PlacementChoice{Candidates: 1, WorkNS: work}
-			continue
-		case rank > best:
-			continue
-		}
-		choice.Candidates++
-		if work < choice.WorkNS || work == choice.WorkNS && c.Load.Trajectories < v[at].Load.Trajectories {
-			at, choice.WorkNS, choice.NextNS = i, work, choice.WorkNS
-		} else if choice.NextNS == 0 || work < choice.NextNS {
-			choice.NextNS = work
-		}
-	}
-	if at >= 0 && best < len(g.Hardware) {
-		choice.Preferred = uint8(best + 1)
-	}
-	return at, choice
-}
-
-// rankOf is which of the kinds of hardware that a trajectory prefers a kind is; all others come
-// behind them.
-func rankOf(g *state.Generation, hardware string) int {
-	if i := slices.Index(g.Hardware, hardware); i >= 0 {
-		return i
-	}
-	return len(g.Hardware)
 }

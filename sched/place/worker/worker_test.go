@@ -82,16 +82,16 @@ func TestChoose(t *testing.T) {
 		"not one that is full":            {view: View{of("a", "", 1, 0, 0), of("b", "", 9)}, want: 1, choice: state.PlacementChoice{Candidates: 1, WorkNS: 900 * ms}},
 		"only one that is up": {view: View{in(state.WorkerDown, of("a", "", 1)), in(state.WorkerStale, of("b", "", 1)), in(state.WorkerDraining, of("c", "", 1)), of("d", "", 9)},
 			want: 3, choice: state.PlacementChoice{Candidates: 1, WorkNS: 900 * ms}},
-		"hardware first":                {view: View{of("a", "x", 1), of("b", "y", 9), of("c", "z", 1)}, likes: "y,z", want: 1, choice: state.PlacementChoice{Candidates: 1, WorkNS: 900 * ms, Preferred: 1}},
-		"the second choice when full":   {view: View{of("a", "x", 1), of("b", "y", 9, 0, 0), of("c", "z", 2)}, likes: "y,z", want: 2, choice: state.PlacementChoice{Candidates: 1, WorkNS: 200 * ms, Preferred: 2}},
+		"hardware first":                {view: View{of("a", "x", 1), of("b", "y", 9), of("c", "z", 1)}, likes: "y,z", want: 1, choice: state.PlacementChoice{Candidates: 1, WorkNS: 900 * ms, Preferred: 1, By: state.HardwareAsked}},
+		"the second choice when full":   {view: View{of("a", "x", 1), of("b", "y", 9, 0, 0), of("c", "z", 2)}, likes: "y,z", want: 2, choice: state.PlacementChoice{Candidates: 1, WorkNS: 200 * ms, Preferred: 2, By: state.HardwareAsked}},
 		"any other if none is there":    {view: View{of("a", "x", 1), of("b", "x", 2)}, likes: "y", want: 0, choice: state.PlacementChoice{Candidates: 2, WorkNS: 100 * ms, NextNS: 200 * ms}},
 		"the prefix has to be computed": {view: View{prefilling, of("q", "", 30)}, prompt: 3000, want: 1, choice: state.PlacementChoice{Candidates: 2, WorkNS: 3000 * ms, NextNS: 4000 * ms}},
 	} {
-		g := &state.Generation{Predicted: 100, Trace: state.LengthTrace{PromptTokens: test.prompt}}
+		g := &state.Generation{Predicted: 100, Prefill: test.prompt, Trace: state.LengthTrace{PromptTokens: test.prompt}}
 		if test.likes != "" {
 			g.Hardware = strings.Split(test.likes, ",")
 		}
-		if at, choice := test.view.Choose(g); at != test.want || choice != test.choice {
+		if at, choice := test.view.Choose(g, nil); at != test.want || choice != test.choice {
 			t.Errorf("%s: %d, %+v, want %d, %+v", what, at, choice, test.want, test.choice)
 		}
 	}
@@ -114,7 +114,7 @@ func TestEveryFreeSlotIsUsed(t *testing.T) {
 		}
 		for placed := 0; ; placed++ {
 			g := &state.Generation{Predicted: rapid.Uint64().Draw(r, "predicted"), Hardware: []string{"x"}}
-			at, choice := v.Choose(g)
+			at, choice := v.Choose(g, nil)
 			if at < 0 {
 				if placed != free {
 					t.Fatalf("%d were placed in %d slots", placed, free)

@@ -3,21 +3,18 @@ package containertest
 import (
 	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"testing"
 	"time"
+
+	"rota/agent/runtime/container/imagefile"
 )
 
 // Daemon is a containerd in a temporary folder.
@@ -182,18 +179,9 @@ func Archive(t testing.TB) string {
 
 func add(t testing.TB, w *tar.Writer, h *tar.Header, body []byte) {
 	t.Helper()
-	h.Size = int64(len(body))
-	if err := w.WriteHeader(h); err != nil {
+	if err := imagefile.File(w, h, body); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Write(body); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func digestOf(b []byte) string {
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
 }
 
 // writeLayout writes an archive of an image with one layer.
@@ -205,41 +193,8 @@ func writeLayout(t testing.TB, layer []byte) string {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	w := tar.NewWriter(f)
-	var zipped bytes.Buffer
-	z := gzip.NewWriter(&zipped)
-	if _, err := z.Write(layer); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	type object = map[string]any
-	blob := func(mediaType string, b []byte) object {
-		add(t, w, &tar.Header{Name: "blobs/sha256/" + digestOf(b), Mode: 0o644}, b)
-		return object{"mediaType": mediaType, "digest": "sha256:" + digestOf(b), "size": len(b)}
-	}
-	encode := func(v any) []byte {
-		b, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
-	config := blob("application/vnd.oci.image.config.v1+json", encode(object{
-		"architecture": runtime.GOARCH, "os": "linux",
-		"config": object{"Env": []string{"PATH=/bin", "FROM_IMAGE=yes"}, "WorkingDir": "/work"},
-		"rootfs": object{"type": "layers", "diff_ids": []string{"sha256:" + digestOf(layer)}},
-	}))
-	content := blob("application/vnd.oci.image.layer.v1.tar+gzip", zipped.Bytes())
-	manifest := blob("application/vnd.oci.image.manifest.v1+json", encode(object{
-		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": config, "layers": []object{content},
-	}))
-	manifest["annotations"] = object{"io.containerd.image.name": ImageName}
-	manifest["platform"] = object{"architecture": runtime.GOARCH, "os": "linux"}
-	add(t, w, &tar.Header{Name: "oci-layout", Mode: 0o644}, []byte(`{"imageLayoutVersion":"1.0.0"}`))
-	add(t, w, &tar.Header{Name: "index.json", Mode: 0o644}, encode(object{"schemaVersion": 2, "manifests": []object{manifest}}))
-	if err := w.Close(); err != nil {
+	err = imagefile.Write(f, ImageName, layer, imagefile.Config{Env: []string{"PATH=/bin", "FROM_IMAGE=yes"}, WorkingDir: "/work"})
+	if err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -31,20 +31,29 @@ func (e StartError) Error() string { return string(e) }
 // Process is a command that runs in a sandbox.
 type Process struct{ conn *net.UnixConn }
 
-// Dial connects to the rota-init that listens in a folder.
+// Dial connects to the rota-init that listens in a folder. ErrGone: none does. Other errors are of
+// this process, such as too many open files, and say nothing of the sandbox.
 func Dial(dir string) (*net.UnixConn, error) {
 	// The path of a socket may have 107 bytes, and that of a folder 4,095.
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("%w: open its folder: %w", ErrGone, err)
+		return nil, gone(fmt.Errorf("open the folder of the sandbox: %w", err))
 	}
 	defer unix.Close(fd)
 	path := filepath.Join("/proc/self/fd", strconv.Itoa(fd), SocketName)
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrGone, err)
+		return nil, gone(fmt.Errorf("connect to the sandbox: %w", err))
 	}
 	return conn, nil
+}
+
+// gone makes an error of a socket that nothing listens at ErrGone.
+func gone(err error) error {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return err
 }
 
 // Listening reports whether the sandbox of a folder can start commands.
@@ -55,6 +64,16 @@ func Listening(dir string) bool {
 	}
 	_ = conn.Close()
 	return true
+}
+
+// Gone reports whether nothing listens in a folder, for certain: a process that cannot look does not
+// know.
+func Gone(dir string) bool {
+	conn, err := Dial(dir)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return errors.Is(err, ErrGone)
 }
 
 // Start has the sandbox of a folder start a command. The descriptors stay the caller's.

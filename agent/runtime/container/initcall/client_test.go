@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // hostile listens as a first process that commands have taken over, and says what it likes.
@@ -123,5 +125,42 @@ func TestReasonsAreShort(t *testing.T) {
 	dir := hostile(t, func(conn *net.UnixConn) { _ = (&Call{conn: conn}).Started(why) })
 	if _, err := startHere(t, dir); err == nil || len(err.Error()) > sentenceMax+3 || !errors.As(err, new(StartError)) {
 		t.Errorf("a long reason: %d bytes", len(err.Error()))
+	}
+}
+
+// A process that has too many files open cannot look at a sandbox, and must not say that it has ended.
+func TestOnlyASandboxThatHasEndedIsGone(t *testing.T) {
+	dir := hostile(t, func(conn *net.UnixConn) { _ = conn.Close() })
+	empty := t.TempDir()
+	closed := t.TempDir()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(closed, SocketName), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		dir  string
+		gone bool
+	}{"it listens": {dir, false}, "no socket": {empty, true}, "no folder": {filepath.Join(empty, "x"), true}, "nothing accepts": {closed, true}} {
+		if got := Gone(c.dir); got != c.gone {
+			t.Errorf("%s: gone is %t", name, got)
+		}
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := Dial(dir)
+	if e := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); e != nil {
+		t.Fatal(e)
+	}
+	if !errors.Is(err, unix.EMFILE) || errors.Is(err, ErrGone) || conn != nil {
+		t.Errorf("without a free descriptor: %v", err)
 	}
 }

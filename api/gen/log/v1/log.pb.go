@@ -267,9 +267,11 @@ type Command struct {
 	//	*Command_ReportGenerations
 	//	*Command_SuspendTrajectory
 	//	*Command_MoveGenerations
+	//	*Command_ChangeSnapshot
 	//	*Command_RegisterReward
 	//	*Command_RemoveReward
 	//	*Command_ReportRewards
+	//	*Command_ReportSnapshots
 	//	*Command_StageRestore
 	//	*Command_CommitRestore
 	//	*Command_Refound
@@ -282,6 +284,9 @@ type Command struct {
 	//	*Command_DeletePolicy
 	//	*Command_UpdateNamespace
 	//	*Command_ExtendTrajectory
+	//	*Command_PauseTrajectory
+	//	*Command_ReportFrozen
+	//	*Command_SetAffinity
 	Verb isCommand_Verb `protobuf_oneof:"verb"`
 	// Accessor ID of the token that the proposer was called with: the command is refused if the
 	// token is revoked or expired when it is applied. Empty: another identity. From feature
@@ -796,6 +801,15 @@ func (x *Command) GetMoveGenerations() *MoveGenerations {
 	return nil
 }
 
+func (x *Command) GetChangeSnapshot() *ChangeSnapshot {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_ChangeSnapshot); ok {
+			return x.ChangeSnapshot
+		}
+	}
+	return nil
+}
+
 func (x *Command) GetRegisterReward() *RegisterReward {
 	if x != nil {
 		if x, ok := x.Verb.(*Command_RegisterReward); ok {
@@ -818,6 +832,15 @@ func (x *Command) GetReportRewards() *ReportRewards {
 	if x != nil {
 		if x, ok := x.Verb.(*Command_ReportRewards); ok {
 			return x.ReportRewards
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetReportSnapshots() *ReportSnapshots {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_ReportSnapshots); ok {
+			return x.ReportSnapshots
 		}
 	}
 	return nil
@@ -926,6 +949,33 @@ func (x *Command) GetExtendTrajectory() *ExtendTrajectory {
 	if x != nil {
 		if x, ok := x.Verb.(*Command_ExtendTrajectory); ok {
 			return x.ExtendTrajectory
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetPauseTrajectory() *PauseTrajectory {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_PauseTrajectory); ok {
+			return x.PauseTrajectory
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetReportFrozen() *ReportFrozen {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_ReportFrozen); ok {
+			return x.ReportFrozen
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSetAffinity() *SetAffinity {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_SetAffinity); ok {
+			return x.SetAffinity
 		}
 	}
 	return nil
@@ -1150,6 +1200,10 @@ type Command_MoveGenerations struct {
 	MoveGenerations *MoveGenerations `protobuf:"bytes,68,opt,name=move_generations,json=moveGenerations,proto3,oneof"`
 }
 
+type Command_ChangeSnapshot struct {
+	ChangeSnapshot *ChangeSnapshot `protobuf:"bytes,70,opt,name=change_snapshot,json=changeSnapshot,proto3,oneof"`
+}
+
 type Command_RegisterReward struct {
 	RegisterReward *RegisterReward `protobuf:"bytes,71,opt,name=register_reward,json=registerReward,proto3,oneof"`
 }
@@ -1160,6 +1214,10 @@ type Command_RemoveReward struct {
 
 type Command_ReportRewards struct {
 	ReportRewards *ReportRewards `protobuf:"bytes,73,opt,name=report_rewards,json=reportRewards,proto3,oneof"`
+}
+
+type Command_ReportSnapshots struct {
+	ReportSnapshots *ReportSnapshots `protobuf:"bytes,74,opt,name=report_snapshots,json=reportSnapshots,proto3,oneof"`
 }
 
 type Command_StageRestore struct {
@@ -1208,6 +1266,18 @@ type Command_UpdateNamespace struct {
 
 type Command_ExtendTrajectory struct {
 	ExtendTrajectory *ExtendTrajectory `protobuf:"bytes,90,opt,name=extend_trajectory,json=extendTrajectory,proto3,oneof"`
+}
+
+type Command_PauseTrajectory struct {
+	PauseTrajectory *PauseTrajectory `protobuf:"bytes,69,opt,name=pause_trajectory,json=pauseTrajectory,proto3,oneof"`
+}
+
+type Command_ReportFrozen struct {
+	ReportFrozen *ReportFrozen `protobuf:"bytes,91,opt,name=report_frozen,json=reportFrozen,proto3,oneof"`
+}
+
+type Command_SetAffinity struct {
+	SetAffinity *SetAffinity `protobuf:"bytes,93,opt,name=set_affinity,json=setAffinity,proto3,oneof"`
 }
 
 func (*Command_Bootstrap) isCommand_Verb() {}
@@ -1314,11 +1384,15 @@ func (*Command_SuspendTrajectory) isCommand_Verb() {}
 
 func (*Command_MoveGenerations) isCommand_Verb() {}
 
+func (*Command_ChangeSnapshot) isCommand_Verb() {}
+
 func (*Command_RegisterReward) isCommand_Verb() {}
 
 func (*Command_RemoveReward) isCommand_Verb() {}
 
 func (*Command_ReportRewards) isCommand_Verb() {}
+
+func (*Command_ReportSnapshots) isCommand_Verb() {}
 
 func (*Command_StageRestore) isCommand_Verb() {}
 
@@ -1343,6 +1417,12 @@ func (*Command_DeletePolicy) isCommand_Verb() {}
 func (*Command_UpdateNamespace) isCommand_Verb() {}
 
 func (*Command_ExtendTrajectory) isCommand_Verb() {}
+
+func (*Command_PauseTrajectory) isCommand_Verb() {}
+
+func (*Command_ReportFrozen) isCommand_Verb() {}
+
+func (*Command_SetAffinity) isCommand_Verb() {}
 
 // Request identifies a client's request for retries.
 type Request struct {
@@ -2277,7 +2357,10 @@ type OpenTrajectory struct {
 	// level 3.
 	TimeoutNs int64 `protobuf:"varint,14,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"`
 	// It lives only on nodes that run containers. Since feature level 3.
-	Container     bool `protobuf:"varint,15,opt,name=container,proto3" json:"container,omitempty"`
+	Container bool `protobuf:"varint,15,opt,name=container,proto3" json:"container,omitempty"`
+	// Its files begin with this snapshot, on whose node it is opened at once or not at all; 0: none.
+	// Since feature level 3.
+	SnapshotId    uint64 `protobuf:"varint,17,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2417,6 +2500,13 @@ func (x *OpenTrajectory) GetContainer() bool {
 	return false
 }
 
+func (x *OpenTrajectory) GetSnapshotId() uint64 {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return 0
+}
+
 type CloseTrajectory struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2524,6 +2614,181 @@ func (x *ExtendTrajectory) GetOnlyLater() bool {
 	return false
 }
 
+// PauseTrajectory freezes what a trajectory runs, or lets it go on. Since feature level 3.
+type PauseTrajectory struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Resume        bool                   `protobuf:"varint,2,opt,name=resume,proto3" json:"resume,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseTrajectory) Reset() {
+	*x = PauseTrajectory{}
+	mi := &file_log_v1_log_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseTrajectory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseTrajectory) ProtoMessage() {}
+
+func (x *PauseTrajectory) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseTrajectory.ProtoReflect.Descriptor instead.
+func (*PauseTrajectory) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *PauseTrajectory) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *PauseTrajectory) GetResume() bool {
+	if x != nil {
+		return x.Resume
+	}
+	return false
+}
+
+// ReportFrozen says which attempts a node has frozen, as it was told. Since feature level 3.
+type ReportFrozen struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Attempts      []*FrozenAttempt       `protobuf:"bytes,3,rep,name=attempts,proto3" json:"attempts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportFrozen) Reset() {
+	*x = ReportFrozen{}
+	mi := &file_log_v1_log_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportFrozen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportFrozen) ProtoMessage() {}
+
+func (x *ReportFrozen) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportFrozen.ProtoReflect.Descriptor instead.
+func (*ReportFrozen) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ReportFrozen) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ReportFrozen) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *ReportFrozen) GetAttempts() []*FrozenAttempt {
+	if x != nil {
+		return x.Attempts
+	}
+	return nil
+}
+
+type FrozenAttempt struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ActionId uint64                 `protobuf:"varint,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	Attempt  uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// The pause that it is frozen for.
+	Pause         uint32 `protobuf:"varint,3,opt,name=pause,proto3" json:"pause,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FrozenAttempt) Reset() {
+	*x = FrozenAttempt{}
+	mi := &file_log_v1_log_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FrozenAttempt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FrozenAttempt) ProtoMessage() {}
+
+func (x *FrozenAttempt) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FrozenAttempt.ProtoReflect.Descriptor instead.
+func (*FrozenAttempt) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *FrozenAttempt) GetActionId() uint64 {
+	if x != nil {
+		return x.ActionId
+	}
+	return 0
+}
+
+func (x *FrozenAttempt) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *FrozenAttempt) GetPause() uint32 {
+	if x != nil {
+		return x.Pause
+	}
+	return 0
+}
+
 type RegisterNode struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2551,7 +2816,7 @@ type RegisterNode struct {
 
 func (x *RegisterNode) Reset() {
 	*x = RegisterNode{}
-	mi := &file_log_v1_log_proto_msgTypes[16]
+	mi := &file_log_v1_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2563,7 +2828,7 @@ func (x *RegisterNode) String() string {
 func (*RegisterNode) ProtoMessage() {}
 
 func (x *RegisterNode) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[16]
+	mi := &file_log_v1_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2576,7 +2841,7 @@ func (x *RegisterNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterNode.ProtoReflect.Descriptor instead.
 func (*RegisterNode) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{16}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RegisterNode) GetName() string {
@@ -2690,7 +2955,7 @@ type GpuInventory struct {
 
 func (x *GpuInventory) Reset() {
 	*x = GpuInventory{}
-	mi := &file_log_v1_log_proto_msgTypes[17]
+	mi := &file_log_v1_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2702,7 +2967,7 @@ func (x *GpuInventory) String() string {
 func (*GpuInventory) ProtoMessage() {}
 
 func (x *GpuInventory) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[17]
+	mi := &file_log_v1_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2715,7 +2980,7 @@ func (x *GpuInventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuInventory.ProtoReflect.Descriptor instead.
 func (*GpuInventory) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{17}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GpuInventory) GetClass() string {
@@ -2748,7 +3013,7 @@ type NumaNode struct {
 
 func (x *NumaNode) Reset() {
 	*x = NumaNode{}
-	mi := &file_log_v1_log_proto_msgTypes[18]
+	mi := &file_log_v1_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2760,7 +3025,7 @@ func (x *NumaNode) String() string {
 func (*NumaNode) ProtoMessage() {}
 
 func (x *NumaNode) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[18]
+	mi := &file_log_v1_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2773,7 +3038,7 @@ func (x *NumaNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NumaNode.ProtoReflect.Descriptor instead.
 func (*NumaNode) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{18}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *NumaNode) GetCpus() []uint32 {
@@ -2793,7 +3058,7 @@ type Label struct {
 
 func (x *Label) Reset() {
 	*x = Label{}
-	mi := &file_log_v1_log_proto_msgTypes[19]
+	mi := &file_log_v1_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2805,7 +3070,7 @@ func (x *Label) String() string {
 func (*Label) ProtoMessage() {}
 
 func (x *Label) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[19]
+	mi := &file_log_v1_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2818,7 +3083,7 @@ func (x *Label) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Label.ProtoReflect.Descriptor instead.
 func (*Label) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{19}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Label) GetKey() string {
@@ -2846,7 +3111,7 @@ type ReportAttempts struct {
 
 func (x *ReportAttempts) Reset() {
 	*x = ReportAttempts{}
-	mi := &file_log_v1_log_proto_msgTypes[20]
+	mi := &file_log_v1_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2858,7 +3123,7 @@ func (x *ReportAttempts) String() string {
 func (*ReportAttempts) ProtoMessage() {}
 
 func (x *ReportAttempts) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[20]
+	mi := &file_log_v1_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2871,7 +3136,7 @@ func (x *ReportAttempts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAttempts.ProtoReflect.Descriptor instead.
 func (*ReportAttempts) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{20}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReportAttempts) GetNode() string {
@@ -2921,7 +3186,7 @@ type AttemptReport struct {
 
 func (x *AttemptReport) Reset() {
 	*x = AttemptReport{}
-	mi := &file_log_v1_log_proto_msgTypes[21]
+	mi := &file_log_v1_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2933,7 +3198,7 @@ func (x *AttemptReport) String() string {
 func (*AttemptReport) ProtoMessage() {}
 
 func (x *AttemptReport) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[21]
+	mi := &file_log_v1_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2946,7 +3211,7 @@ func (x *AttemptReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptReport.ProtoReflect.Descriptor instead.
 func (*AttemptReport) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{21}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AttemptReport) GetActionId() uint64 {
@@ -3057,7 +3322,7 @@ type ExpireNode struct {
 
 func (x *ExpireNode) Reset() {
 	*x = ExpireNode{}
-	mi := &file_log_v1_log_proto_msgTypes[22]
+	mi := &file_log_v1_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3069,7 +3334,7 @@ func (x *ExpireNode) String() string {
 func (*ExpireNode) ProtoMessage() {}
 
 func (x *ExpireNode) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[22]
+	mi := &file_log_v1_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3082,7 +3347,7 @@ func (x *ExpireNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireNode.ProtoReflect.Descriptor instead.
 func (*ExpireNode) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{22}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ExpireNode) GetName() string {
@@ -3113,7 +3378,7 @@ type DrainNode struct {
 
 func (x *DrainNode) Reset() {
 	*x = DrainNode{}
-	mi := &file_log_v1_log_proto_msgTypes[23]
+	mi := &file_log_v1_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3125,7 +3390,7 @@ func (x *DrainNode) String() string {
 func (*DrainNode) ProtoMessage() {}
 
 func (x *DrainNode) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[23]
+	mi := &file_log_v1_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3138,7 +3403,7 @@ func (x *DrainNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNode.ProtoReflect.Descriptor instead.
 func (*DrainNode) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{23}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DrainNode) GetName() string {
@@ -3181,7 +3446,7 @@ type ReportDisk struct {
 
 func (x *ReportDisk) Reset() {
 	*x = ReportDisk{}
-	mi := &file_log_v1_log_proto_msgTypes[24]
+	mi := &file_log_v1_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3193,7 +3458,7 @@ func (x *ReportDisk) String() string {
 func (*ReportDisk) ProtoMessage() {}
 
 func (x *ReportDisk) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[24]
+	mi := &file_log_v1_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3206,7 +3471,7 @@ func (x *ReportDisk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDisk.ProtoReflect.Descriptor instead.
 func (*ReportDisk) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{24}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReportDisk) GetName() string {
@@ -3246,7 +3511,7 @@ type ReportGpus struct {
 
 func (x *ReportGpus) Reset() {
 	*x = ReportGpus{}
-	mi := &file_log_v1_log_proto_msgTypes[25]
+	mi := &file_log_v1_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3258,7 +3523,7 @@ func (x *ReportGpus) String() string {
 func (*ReportGpus) ProtoMessage() {}
 
 func (x *ReportGpus) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[25]
+	mi := &file_log_v1_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3271,7 +3536,7 @@ func (x *ReportGpus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportGpus.ProtoReflect.Descriptor instead.
 func (*ReportGpus) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{25}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReportGpus) GetNode() string {
@@ -3311,7 +3576,7 @@ type RemoveNode struct {
 
 func (x *RemoveNode) Reset() {
 	*x = RemoveNode{}
-	mi := &file_log_v1_log_proto_msgTypes[26]
+	mi := &file_log_v1_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3323,7 +3588,7 @@ func (x *RemoveNode) String() string {
 func (*RemoveNode) ProtoMessage() {}
 
 func (x *RemoveNode) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[26]
+	mi := &file_log_v1_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3336,7 +3601,7 @@ func (x *RemoveNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
 func (*RemoveNode) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{26}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RemoveNode) GetName() string {
@@ -3358,7 +3623,7 @@ type RegisterEngine struct {
 
 func (x *RegisterEngine) Reset() {
 	*x = RegisterEngine{}
-	mi := &file_log_v1_log_proto_msgTypes[27]
+	mi := &file_log_v1_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3370,7 +3635,7 @@ func (x *RegisterEngine) String() string {
 func (*RegisterEngine) ProtoMessage() {}
 
 func (x *RegisterEngine) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[27]
+	mi := &file_log_v1_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3383,7 +3648,7 @@ func (x *RegisterEngine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterEngine.ProtoReflect.Descriptor instead.
 func (*RegisterEngine) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{27}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RegisterEngine) GetModel() string {
@@ -3410,7 +3675,7 @@ type RemoveEngine struct {
 
 func (x *RemoveEngine) Reset() {
 	*x = RemoveEngine{}
-	mi := &file_log_v1_log_proto_msgTypes[28]
+	mi := &file_log_v1_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3422,7 +3687,7 @@ func (x *RemoveEngine) String() string {
 func (*RemoveEngine) ProtoMessage() {}
 
 func (x *RemoveEngine) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[28]
+	mi := &file_log_v1_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3435,7 +3700,7 @@ func (x *RemoveEngine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveEngine.ProtoReflect.Descriptor instead.
 func (*RemoveEngine) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{28}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RemoveEngine) GetModel() string {
@@ -3458,7 +3723,7 @@ type ReportEngines struct {
 
 func (x *ReportEngines) Reset() {
 	*x = ReportEngines{}
-	mi := &file_log_v1_log_proto_msgTypes[29]
+	mi := &file_log_v1_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3470,7 +3735,7 @@ func (x *ReportEngines) String() string {
 func (*ReportEngines) ProtoMessage() {}
 
 func (x *ReportEngines) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[29]
+	mi := &file_log_v1_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3483,7 +3748,7 @@ func (x *ReportEngines) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportEngines.ProtoReflect.Descriptor instead.
 func (*ReportEngines) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{29}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReportEngines) GetNode() string {
@@ -3531,7 +3796,7 @@ type EngineReport struct {
 
 func (x *EngineReport) Reset() {
 	*x = EngineReport{}
-	mi := &file_log_v1_log_proto_msgTypes[30]
+	mi := &file_log_v1_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3543,7 +3808,7 @@ func (x *EngineReport) String() string {
 func (*EngineReport) ProtoMessage() {}
 
 func (x *EngineReport) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[30]
+	mi := &file_log_v1_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3556,7 +3821,7 @@ func (x *EngineReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineReport.ProtoReflect.Descriptor instead.
 func (*EngineReport) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{30}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *EngineReport) GetModel() string {
@@ -3652,7 +3917,7 @@ type CreateNamespace struct {
 
 func (x *CreateNamespace) Reset() {
 	*x = CreateNamespace{}
-	mi := &file_log_v1_log_proto_msgTypes[31]
+	mi := &file_log_v1_log_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3664,7 +3929,7 @@ func (x *CreateNamespace) String() string {
 func (*CreateNamespace) ProtoMessage() {}
 
 func (x *CreateNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[31]
+	mi := &file_log_v1_log_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3677,7 +3942,7 @@ func (x *CreateNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespace.ProtoReflect.Descriptor instead.
 func (*CreateNamespace) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{31}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CreateNamespace) GetName() string {
@@ -3697,7 +3962,7 @@ type DeletePool struct {
 
 func (x *DeletePool) Reset() {
 	*x = DeletePool{}
-	mi := &file_log_v1_log_proto_msgTypes[32]
+	mi := &file_log_v1_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3709,7 +3974,7 @@ func (x *DeletePool) String() string {
 func (*DeletePool) ProtoMessage() {}
 
 func (x *DeletePool) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[32]
+	mi := &file_log_v1_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3722,7 +3987,7 @@ func (x *DeletePool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePool.ProtoReflect.Descriptor instead.
 func (*DeletePool) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{32}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeletePool) GetName() string {
@@ -3742,7 +4007,7 @@ type DeleteNamespace struct {
 
 func (x *DeleteNamespace) Reset() {
 	*x = DeleteNamespace{}
-	mi := &file_log_v1_log_proto_msgTypes[33]
+	mi := &file_log_v1_log_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3754,7 +4019,7 @@ func (x *DeleteNamespace) String() string {
 func (*DeleteNamespace) ProtoMessage() {}
 
 func (x *DeleteNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[33]
+	mi := &file_log_v1_log_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3767,7 +4032,7 @@ func (x *DeleteNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespace.ProtoReflect.Descriptor instead.
 func (*DeleteNamespace) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{33}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DeleteNamespace) GetName() string {
@@ -3780,20 +4045,21 @@ func (x *DeleteNamespace) GetName() string {
 // UpdateNamespace changes the weight and the limits of a namespace. What is absent stays; a
 // limit of 0 is none.
 type UpdateNamespace struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Weight        *uint32                `protobuf:"varint,2,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
-	QueuedMax     *uint32                `protobuf:"varint,3,opt,name=queued_max,json=queuedMax,proto3,oneof" json:"queued_max,omitempty"`
-	RunningMax    *uint32                `protobuf:"varint,4,opt,name=running_max,json=runningMax,proto3,oneof" json:"running_max,omitempty"`
-	CoresMax      *uint32                `protobuf:"varint,5,opt,name=cores_max,json=coresMax,proto3,oneof" json:"cores_max,omitempty"`
-	GpusMax       *uint32                `protobuf:"varint,6,opt,name=gpus_max,json=gpusMax,proto3,oneof" json:"gpus_max,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Name            string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Weight          *uint32                `protobuf:"varint,2,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
+	QueuedMax       *uint32                `protobuf:"varint,3,opt,name=queued_max,json=queuedMax,proto3,oneof" json:"queued_max,omitempty"`
+	RunningMax      *uint32                `protobuf:"varint,4,opt,name=running_max,json=runningMax,proto3,oneof" json:"running_max,omitempty"`
+	CoresMax        *uint32                `protobuf:"varint,5,opt,name=cores_max,json=coresMax,proto3,oneof" json:"cores_max,omitempty"`
+	GpusMax         *uint32                `protobuf:"varint,6,opt,name=gpus_max,json=gpusMax,proto3,oneof" json:"gpus_max,omitempty"`
+	TrajectoriesMax *uint32                `protobuf:"varint,7,opt,name=trajectories_max,json=trajectoriesMax,proto3,oneof" json:"trajectories_max,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *UpdateNamespace) Reset() {
 	*x = UpdateNamespace{}
-	mi := &file_log_v1_log_proto_msgTypes[34]
+	mi := &file_log_v1_log_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3805,7 +4071,7 @@ func (x *UpdateNamespace) String() string {
 func (*UpdateNamespace) ProtoMessage() {}
 
 func (x *UpdateNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[34]
+	mi := &file_log_v1_log_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3818,7 +4084,7 @@ func (x *UpdateNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNamespace.ProtoReflect.Descriptor instead.
 func (*UpdateNamespace) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{34}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *UpdateNamespace) GetName() string {
@@ -3863,6 +4129,13 @@ func (x *UpdateNamespace) GetGpusMax() uint32 {
 	return 0
 }
 
+func (x *UpdateNamespace) GetTrajectoriesMax() uint32 {
+	if x != nil && x.TrajectoriesMax != nil {
+		return *x.TrajectoriesMax
+	}
+	return 0
+}
+
 type ResumePool struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -3872,7 +4145,7 @@ type ResumePool struct {
 
 func (x *ResumePool) Reset() {
 	*x = ResumePool{}
-	mi := &file_log_v1_log_proto_msgTypes[35]
+	mi := &file_log_v1_log_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3884,7 +4157,7 @@ func (x *ResumePool) String() string {
 func (*ResumePool) ProtoMessage() {}
 
 func (x *ResumePool) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[35]
+	mi := &file_log_v1_log_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3897,7 +4170,7 @@ func (x *ResumePool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePool.ProtoReflect.Descriptor instead.
 func (*ResumePool) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{35}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ResumePool) GetName() string {
@@ -3917,7 +4190,7 @@ type DeleteClass struct {
 
 func (x *DeleteClass) Reset() {
 	*x = DeleteClass{}
-	mi := &file_log_v1_log_proto_msgTypes[36]
+	mi := &file_log_v1_log_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3929,7 +4202,7 @@ func (x *DeleteClass) String() string {
 func (*DeleteClass) ProtoMessage() {}
 
 func (x *DeleteClass) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[36]
+	mi := &file_log_v1_log_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3942,7 +4215,7 @@ func (x *DeleteClass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteClass.ProtoReflect.Descriptor instead.
 func (*DeleteClass) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{36}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DeleteClass) GetNamespace() string {
@@ -3976,7 +4249,7 @@ type CreateQuota struct {
 
 func (x *CreateQuota) Reset() {
 	*x = CreateQuota{}
-	mi := &file_log_v1_log_proto_msgTypes[37]
+	mi := &file_log_v1_log_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3988,7 +4261,7 @@ func (x *CreateQuota) String() string {
 func (*CreateQuota) ProtoMessage() {}
 
 func (x *CreateQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[37]
+	mi := &file_log_v1_log_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4001,7 +4274,7 @@ func (x *CreateQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateQuota.ProtoReflect.Descriptor instead.
 func (*CreateQuota) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{37}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CreateQuota) GetName() string {
@@ -4062,7 +4335,7 @@ type UpdateQuota struct {
 
 func (x *UpdateQuota) Reset() {
 	*x = UpdateQuota{}
-	mi := &file_log_v1_log_proto_msgTypes[38]
+	mi := &file_log_v1_log_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4074,7 +4347,7 @@ func (x *UpdateQuota) String() string {
 func (*UpdateQuota) ProtoMessage() {}
 
 func (x *UpdateQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[38]
+	mi := &file_log_v1_log_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4087,7 +4360,7 @@ func (x *UpdateQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateQuota.ProtoReflect.Descriptor instead.
 func (*UpdateQuota) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{38}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *UpdateQuota) GetName() string {
@@ -4134,7 +4407,7 @@ type DeleteQuota struct {
 
 func (x *DeleteQuota) Reset() {
 	*x = DeleteQuota{}
-	mi := &file_log_v1_log_proto_msgTypes[39]
+	mi := &file_log_v1_log_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4146,7 +4419,7 @@ func (x *DeleteQuota) String() string {
 func (*DeleteQuota) ProtoMessage() {}
 
 func (x *DeleteQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[39]
+	mi := &file_log_v1_log_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4159,7 +4432,7 @@ func (x *DeleteQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQuota.ProtoReflect.Descriptor instead.
 func (*DeleteQuota) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{39}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DeleteQuota) GetName() string {
@@ -4183,7 +4456,7 @@ type CreateNodeGroup struct {
 
 func (x *CreateNodeGroup) Reset() {
 	*x = CreateNodeGroup{}
-	mi := &file_log_v1_log_proto_msgTypes[40]
+	mi := &file_log_v1_log_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4195,7 +4468,7 @@ func (x *CreateNodeGroup) String() string {
 func (*CreateNodeGroup) ProtoMessage() {}
 
 func (x *CreateNodeGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[40]
+	mi := &file_log_v1_log_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4208,7 +4481,7 @@ func (x *CreateNodeGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNodeGroup.ProtoReflect.Descriptor instead.
 func (*CreateNodeGroup) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{40}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CreateNodeGroup) GetName() string {
@@ -4259,7 +4532,7 @@ type GroupMember struct {
 
 func (x *GroupMember) Reset() {
 	*x = GroupMember{}
-	mi := &file_log_v1_log_proto_msgTypes[41]
+	mi := &file_log_v1_log_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4271,7 +4544,7 @@ func (x *GroupMember) String() string {
 func (*GroupMember) ProtoMessage() {}
 
 func (x *GroupMember) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[41]
+	mi := &file_log_v1_log_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4284,7 +4557,7 @@ func (x *GroupMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupMember.ProtoReflect.Descriptor instead.
 func (*GroupMember) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{41}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GroupMember) GetNode() string {
@@ -4321,7 +4594,7 @@ type MemberSelector struct {
 
 func (x *MemberSelector) Reset() {
 	*x = MemberSelector{}
-	mi := &file_log_v1_log_proto_msgTypes[42]
+	mi := &file_log_v1_log_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4333,7 +4606,7 @@ func (x *MemberSelector) String() string {
 func (*MemberSelector) ProtoMessage() {}
 
 func (x *MemberSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[42]
+	mi := &file_log_v1_log_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4346,7 +4619,7 @@ func (x *MemberSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberSelector.ProtoReflect.Descriptor instead.
 func (*MemberSelector) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{42}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *MemberSelector) GetLabels() []*Label {
@@ -4377,7 +4650,7 @@ type SetGroupMembers struct {
 
 func (x *SetGroupMembers) Reset() {
 	*x = SetGroupMembers{}
-	mi := &file_log_v1_log_proto_msgTypes[43]
+	mi := &file_log_v1_log_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4389,7 +4662,7 @@ func (x *SetGroupMembers) String() string {
 func (*SetGroupMembers) ProtoMessage() {}
 
 func (x *SetGroupMembers) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[43]
+	mi := &file_log_v1_log_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4402,7 +4675,7 @@ func (x *SetGroupMembers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetGroupMembers.ProtoReflect.Descriptor instead.
 func (*SetGroupMembers) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{43}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SetGroupMembers) GetName() string {
@@ -4442,7 +4715,7 @@ type DeleteNodeGroup struct {
 
 func (x *DeleteNodeGroup) Reset() {
 	*x = DeleteNodeGroup{}
-	mi := &file_log_v1_log_proto_msgTypes[44]
+	mi := &file_log_v1_log_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4454,7 +4727,7 @@ func (x *DeleteNodeGroup) String() string {
 func (*DeleteNodeGroup) ProtoMessage() {}
 
 func (x *DeleteNodeGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[44]
+	mi := &file_log_v1_log_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4467,7 +4740,7 @@ func (x *DeleteNodeGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeGroup.ProtoReflect.Descriptor instead.
 func (*DeleteNodeGroup) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{44}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DeleteNodeGroup) GetName() string {
@@ -4486,7 +4759,7 @@ type ResumeLedger struct {
 
 func (x *ResumeLedger) Reset() {
 	*x = ResumeLedger{}
-	mi := &file_log_v1_log_proto_msgTypes[45]
+	mi := &file_log_v1_log_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4498,7 +4771,7 @@ func (x *ResumeLedger) String() string {
 func (*ResumeLedger) ProtoMessage() {}
 
 func (x *ResumeLedger) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[45]
+	mi := &file_log_v1_log_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4511,7 +4784,7 @@ func (x *ResumeLedger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeLedger.ProtoReflect.Descriptor instead.
 func (*ResumeLedger) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{45}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{48}
 }
 
 type SubmitJob struct {
@@ -4526,15 +4799,17 @@ type SubmitJob struct {
 	// Of each change of deployment, as long as it was not measured.
 	SetUpNs int64 `protobuf:"varint,6,opt,name=set_up_ns,json=setUpNs,proto3" json:"set_up_ns,omitempty"`
 	// It takes what others leave and has no reservation.
-	Backfill      bool               `protobuf:"varint,7,opt,name=backfill,proto3" json:"backfill,omitempty"`
-	Hooks         []*DeploymentHooks `protobuf:"bytes,8,rep,name=hooks,proto3" json:"hooks,omitempty"`
+	Backfill bool               `protobuf:"varint,7,opt,name=backfill,proto3" json:"backfill,omitempty"`
+	Hooks    []*DeploymentHooks `protobuf:"bytes,8,rep,name=hooks,proto3" json:"hooks,omitempty"`
+	// In the order of the keys. From feature level 3 on.
+	Labels        []*Label `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SubmitJob) Reset() {
 	*x = SubmitJob{}
-	mi := &file_log_v1_log_proto_msgTypes[46]
+	mi := &file_log_v1_log_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4546,7 +4821,7 @@ func (x *SubmitJob) String() string {
 func (*SubmitJob) ProtoMessage() {}
 
 func (x *SubmitJob) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[46]
+	mi := &file_log_v1_log_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4559,7 +4834,7 @@ func (x *SubmitJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJob.ProtoReflect.Descriptor instead.
 func (*SubmitJob) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{46}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SubmitJob) GetRequest() *Request {
@@ -4618,6 +4893,13 @@ func (x *SubmitJob) GetHooks() []*DeploymentHooks {
 	return nil
 }
 
+func (x *SubmitJob) GetLabels() []*Label {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
 // DeploymentHooks are actions that bring a deployment onto its group and off it.
 // Their pool is that of the group.
 type DeploymentHooks struct {
@@ -4632,7 +4914,7 @@ type DeploymentHooks struct {
 
 func (x *DeploymentHooks) Reset() {
 	*x = DeploymentHooks{}
-	mi := &file_log_v1_log_proto_msgTypes[47]
+	mi := &file_log_v1_log_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4644,7 +4926,7 @@ func (x *DeploymentHooks) String() string {
 func (*DeploymentHooks) ProtoMessage() {}
 
 func (x *DeploymentHooks) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[47]
+	mi := &file_log_v1_log_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4657,7 +4939,7 @@ func (x *DeploymentHooks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeploymentHooks.ProtoReflect.Descriptor instead.
 func (*DeploymentHooks) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{47}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DeploymentHooks) GetDeployment() string {
@@ -4699,7 +4981,7 @@ type Cycle struct {
 
 func (x *Cycle) Reset() {
 	*x = Cycle{}
-	mi := &file_log_v1_log_proto_msgTypes[48]
+	mi := &file_log_v1_log_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4711,7 +4993,7 @@ func (x *Cycle) String() string {
 func (*Cycle) ProtoMessage() {}
 
 func (x *Cycle) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[48]
+	mi := &file_log_v1_log_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4724,7 +5006,7 @@ func (x *Cycle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cycle.ProtoReflect.Descriptor instead.
 func (*Cycle) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{48}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Cycle) GetPeriodNs() int64 {
@@ -4752,7 +5034,7 @@ type Segment struct {
 
 func (x *Segment) Reset() {
 	*x = Segment{}
-	mi := &file_log_v1_log_proto_msgTypes[49]
+	mi := &file_log_v1_log_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4764,7 +5046,7 @@ func (x *Segment) String() string {
 func (*Segment) ProtoMessage() {}
 
 func (x *Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[49]
+	mi := &file_log_v1_log_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4777,7 +5059,7 @@ func (x *Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segment.ProtoReflect.Descriptor instead.
 func (*Segment) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{49}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Segment) GetOffsetNs() int64 {
@@ -4812,7 +5094,7 @@ type ChangeJob struct {
 
 func (x *ChangeJob) Reset() {
 	*x = ChangeJob{}
-	mi := &file_log_v1_log_proto_msgTypes[50]
+	mi := &file_log_v1_log_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4824,7 +5106,7 @@ func (x *ChangeJob) String() string {
 func (*ChangeJob) ProtoMessage() {}
 
 func (x *ChangeJob) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[50]
+	mi := &file_log_v1_log_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4837,7 +5119,7 @@ func (x *ChangeJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeJob.ProtoReflect.Descriptor instead.
 func (*ChangeJob) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{50}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ChangeJob) GetNamespace() string {
@@ -4881,7 +5163,7 @@ type MoveJob struct {
 
 func (x *MoveJob) Reset() {
 	*x = MoveJob{}
-	mi := &file_log_v1_log_proto_msgTypes[51]
+	mi := &file_log_v1_log_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4893,7 +5175,7 @@ func (x *MoveJob) String() string {
 func (*MoveJob) ProtoMessage() {}
 
 func (x *MoveJob) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[51]
+	mi := &file_log_v1_log_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4906,7 +5188,7 @@ func (x *MoveJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveJob.ProtoReflect.Descriptor instead.
 func (*MoveJob) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{51}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *MoveJob) GetJobId() uint64 {
@@ -4983,7 +5265,7 @@ type AcquireTurn struct {
 
 func (x *AcquireTurn) Reset() {
 	*x = AcquireTurn{}
-	mi := &file_log_v1_log_proto_msgTypes[52]
+	mi := &file_log_v1_log_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4995,7 +5277,7 @@ func (x *AcquireTurn) String() string {
 func (*AcquireTurn) ProtoMessage() {}
 
 func (x *AcquireTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[52]
+	mi := &file_log_v1_log_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5008,7 +5290,7 @@ func (x *AcquireTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireTurn.ProtoReflect.Descriptor instead.
 func (*AcquireTurn) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{52}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *AcquireTurn) GetRequest() *Request {
@@ -5096,7 +5378,7 @@ type EndTurn struct {
 
 func (x *EndTurn) Reset() {
 	*x = EndTurn{}
-	mi := &file_log_v1_log_proto_msgTypes[53]
+	mi := &file_log_v1_log_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5108,7 +5390,7 @@ func (x *EndTurn) String() string {
 func (*EndTurn) ProtoMessage() {}
 
 func (x *EndTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[53]
+	mi := &file_log_v1_log_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5121,7 +5403,7 @@ func (x *EndTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndTurn.ProtoReflect.Descriptor instead.
 func (*EndTurn) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{53}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *EndTurn) GetTurnId() uint64 {
@@ -5167,7 +5449,7 @@ type SubmitHook struct {
 
 func (x *SubmitHook) Reset() {
 	*x = SubmitHook{}
-	mi := &file_log_v1_log_proto_msgTypes[54]
+	mi := &file_log_v1_log_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5179,7 +5461,7 @@ func (x *SubmitHook) String() string {
 func (*SubmitHook) ProtoMessage() {}
 
 func (x *SubmitHook) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[54]
+	mi := &file_log_v1_log_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5192,7 +5474,7 @@ func (x *SubmitHook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitHook.ProtoReflect.Descriptor instead.
 func (*SubmitHook) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{54}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SubmitHook) GetGroupId() uint64 {
@@ -5232,7 +5514,7 @@ type EndContextSwitch struct {
 
 func (x *EndContextSwitch) Reset() {
 	*x = EndContextSwitch{}
-	mi := &file_log_v1_log_proto_msgTypes[55]
+	mi := &file_log_v1_log_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5244,7 +5526,7 @@ func (x *EndContextSwitch) String() string {
 func (*EndContextSwitch) ProtoMessage() {}
 
 func (x *EndContextSwitch) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[55]
+	mi := &file_log_v1_log_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5257,7 +5539,7 @@ func (x *EndContextSwitch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndContextSwitch.ProtoReflect.Descriptor instead.
 func (*EndContextSwitch) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{55}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *EndContextSwitch) GetGroupId() uint64 {
@@ -5302,7 +5584,7 @@ type RaiseLevel struct {
 
 func (x *RaiseLevel) Reset() {
 	*x = RaiseLevel{}
-	mi := &file_log_v1_log_proto_msgTypes[56]
+	mi := &file_log_v1_log_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5314,7 +5596,7 @@ func (x *RaiseLevel) String() string {
 func (*RaiseLevel) ProtoMessage() {}
 
 func (x *RaiseLevel) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[56]
+	mi := &file_log_v1_log_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5327,7 +5609,7 @@ func (x *RaiseLevel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevel.ProtoReflect.Descriptor instead.
 func (*RaiseLevel) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{56}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RaiseLevel) GetLevel() uint32 {
@@ -5357,7 +5639,7 @@ type QuoteHash struct {
 
 func (x *QuoteHash) Reset() {
 	*x = QuoteHash{}
-	mi := &file_log_v1_log_proto_msgTypes[57]
+	mi := &file_log_v1_log_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5369,7 +5651,7 @@ func (x *QuoteHash) String() string {
 func (*QuoteHash) ProtoMessage() {}
 
 func (x *QuoteHash) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[57]
+	mi := &file_log_v1_log_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5382,7 +5664,7 @@ func (x *QuoteHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuoteHash.ProtoReflect.Descriptor instead.
 func (*QuoteHash) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{57}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *QuoteHash) GetServerId() string {
@@ -5415,7 +5697,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_log_v1_log_proto_msgTypes[58]
+	mi := &file_log_v1_log_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5427,7 +5709,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[58]
+	mi := &file_log_v1_log_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5440,7 +5722,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{58}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{61}
 }
 
 // Result is the outcome of one command.
@@ -5465,7 +5747,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_log_v1_log_proto_msgTypes[59]
+	mi := &file_log_v1_log_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5477,7 +5759,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[59]
+	mi := &file_log_v1_log_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5490,7 +5772,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{59}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Result) GetIndex() uint64 {
@@ -5550,7 +5832,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_log_v1_log_proto_msgTypes[60]
+	mi := &file_log_v1_log_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5562,7 +5844,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[60]
+	mi := &file_log_v1_log_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5575,7 +5857,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{60}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Refusal) GetCode() uint32 {
@@ -5628,7 +5910,7 @@ type RequestMigration struct {
 
 func (x *RequestMigration) Reset() {
 	*x = RequestMigration{}
-	mi := &file_log_v1_log_proto_msgTypes[61]
+	mi := &file_log_v1_log_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5640,7 +5922,7 @@ func (x *RequestMigration) String() string {
 func (*RequestMigration) ProtoMessage() {}
 
 func (x *RequestMigration) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[61]
+	mi := &file_log_v1_log_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5653,7 +5935,7 @@ func (x *RequestMigration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestMigration.ProtoReflect.Descriptor instead.
 func (*RequestMigration) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{61}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *RequestMigration) GetRequest() *Request {
@@ -5728,7 +6010,7 @@ type CancelMigration struct {
 
 func (x *CancelMigration) Reset() {
 	*x = CancelMigration{}
-	mi := &file_log_v1_log_proto_msgTypes[62]
+	mi := &file_log_v1_log_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5740,7 +6022,7 @@ func (x *CancelMigration) String() string {
 func (*CancelMigration) ProtoMessage() {}
 
 func (x *CancelMigration) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[62]
+	mi := &file_log_v1_log_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5753,7 +6035,7 @@ func (x *CancelMigration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelMigration.ProtoReflect.Descriptor instead.
 func (*CancelMigration) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{62}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *CancelMigration) GetId() uint64 {
@@ -5775,7 +6057,7 @@ type ReportMigrations struct {
 
 func (x *ReportMigrations) Reset() {
 	*x = ReportMigrations{}
-	mi := &file_log_v1_log_proto_msgTypes[63]
+	mi := &file_log_v1_log_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5787,7 +6069,7 @@ func (x *ReportMigrations) String() string {
 func (*ReportMigrations) ProtoMessage() {}
 
 func (x *ReportMigrations) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[63]
+	mi := &file_log_v1_log_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5800,7 +6082,7 @@ func (x *ReportMigrations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMigrations.ProtoReflect.Descriptor instead.
 func (*ReportMigrations) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{63}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ReportMigrations) GetNode() string {
@@ -5840,7 +6122,7 @@ type MigrationReport struct {
 
 func (x *MigrationReport) Reset() {
 	*x = MigrationReport{}
-	mi := &file_log_v1_log_proto_msgTypes[64]
+	mi := &file_log_v1_log_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5852,7 +6134,7 @@ func (x *MigrationReport) String() string {
 func (*MigrationReport) ProtoMessage() {}
 
 func (x *MigrationReport) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[64]
+	mi := &file_log_v1_log_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5865,7 +6147,7 @@ func (x *MigrationReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationReport.ProtoReflect.Descriptor instead.
 func (*MigrationReport) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{64}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *MigrationReport) GetMigrationId() uint64 {
@@ -5928,7 +6210,7 @@ type RolloutMembership struct {
 
 func (x *RolloutMembership) Reset() {
 	*x = RolloutMembership{}
-	mi := &file_log_v1_log_proto_msgTypes[65]
+	mi := &file_log_v1_log_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5940,7 +6222,7 @@ func (x *RolloutMembership) String() string {
 func (*RolloutMembership) ProtoMessage() {}
 
 func (x *RolloutMembership) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[65]
+	mi := &file_log_v1_log_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5953,7 +6235,7 @@ func (x *RolloutMembership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutMembership.ProtoReflect.Descriptor instead.
 func (*RolloutMembership) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{65}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *RolloutMembership) GetRolloutId() uint64 {
@@ -5988,7 +6270,7 @@ type CreateRollout struct {
 
 func (x *CreateRollout) Reset() {
 	*x = CreateRollout{}
-	mi := &file_log_v1_log_proto_msgTypes[66]
+	mi := &file_log_v1_log_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6000,7 +6282,7 @@ func (x *CreateRollout) String() string {
 func (*CreateRollout) ProtoMessage() {}
 
 func (x *CreateRollout) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[66]
+	mi := &file_log_v1_log_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6013,7 +6295,7 @@ func (x *CreateRollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateRollout.ProtoReflect.Descriptor instead.
 func (*CreateRollout) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{66}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *CreateRollout) GetRequest() *Request {
@@ -6082,7 +6364,7 @@ type CloseRollout struct {
 
 func (x *CloseRollout) Reset() {
 	*x = CloseRollout{}
-	mi := &file_log_v1_log_proto_msgTypes[67]
+	mi := &file_log_v1_log_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6094,7 +6376,7 @@ func (x *CloseRollout) String() string {
 func (*CloseRollout) ProtoMessage() {}
 
 func (x *CloseRollout) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[67]
+	mi := &file_log_v1_log_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6107,7 +6389,7 @@ func (x *CloseRollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseRollout.ProtoReflect.Descriptor instead.
 func (*CloseRollout) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{67}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *CloseRollout) GetId() uint64 {
@@ -6132,7 +6414,7 @@ type PutSample struct {
 
 func (x *PutSample) Reset() {
 	*x = PutSample{}
-	mi := &file_log_v1_log_proto_msgTypes[68]
+	mi := &file_log_v1_log_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6144,7 +6426,7 @@ func (x *PutSample) String() string {
 func (*PutSample) ProtoMessage() {}
 
 func (x *PutSample) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[68]
+	mi := &file_log_v1_log_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6157,7 +6439,7 @@ func (x *PutSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSample.ProtoReflect.Descriptor instead.
 func (*PutSample) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{68}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *PutSample) GetTrajectoryId() uint64 {
@@ -6207,7 +6489,7 @@ type TakeBatch struct {
 
 func (x *TakeBatch) Reset() {
 	*x = TakeBatch{}
-	mi := &file_log_v1_log_proto_msgTypes[69]
+	mi := &file_log_v1_log_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6219,7 +6501,7 @@ func (x *TakeBatch) String() string {
 func (*TakeBatch) ProtoMessage() {}
 
 func (x *TakeBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[69]
+	mi := &file_log_v1_log_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6232,7 +6514,7 @@ func (x *TakeBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeBatch.ProtoReflect.Descriptor instead.
 func (*TakeBatch) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{69}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *TakeBatch) GetPolicy() string {
@@ -6267,7 +6549,7 @@ type PublishVersion struct {
 
 func (x *PublishVersion) Reset() {
 	*x = PublishVersion{}
-	mi := &file_log_v1_log_proto_msgTypes[70]
+	mi := &file_log_v1_log_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6279,7 +6561,7 @@ func (x *PublishVersion) String() string {
 func (*PublishVersion) ProtoMessage() {}
 
 func (x *PublishVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[70]
+	mi := &file_log_v1_log_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6292,7 +6574,7 @@ func (x *PublishVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishVersion.ProtoReflect.Descriptor instead.
 func (*PublishVersion) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{70}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *PublishVersion) GetPolicy() string {
@@ -6320,7 +6602,7 @@ type SuspendPolicy struct {
 
 func (x *SuspendPolicy) Reset() {
 	*x = SuspendPolicy{}
-	mi := &file_log_v1_log_proto_msgTypes[71]
+	mi := &file_log_v1_log_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6332,7 +6614,7 @@ func (x *SuspendPolicy) String() string {
 func (*SuspendPolicy) ProtoMessage() {}
 
 func (x *SuspendPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[71]
+	mi := &file_log_v1_log_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6345,7 +6627,7 @@ func (x *SuspendPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendPolicy.ProtoReflect.Descriptor instead.
 func (*SuspendPolicy) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{71}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *SuspendPolicy) GetPolicy() string {
@@ -6373,7 +6655,7 @@ type WorkerProfilePoint struct {
 
 func (x *WorkerProfilePoint) Reset() {
 	*x = WorkerProfilePoint{}
-	mi := &file_log_v1_log_proto_msgTypes[72]
+	mi := &file_log_v1_log_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6385,7 +6667,7 @@ func (x *WorkerProfilePoint) String() string {
 func (*WorkerProfilePoint) ProtoMessage() {}
 
 func (x *WorkerProfilePoint) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[72]
+	mi := &file_log_v1_log_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6398,7 +6680,7 @@ func (x *WorkerProfilePoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerProfilePoint.ProtoReflect.Descriptor instead.
 func (*WorkerProfilePoint) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{72}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *WorkerProfilePoint) GetBatchSize() uint32 {
@@ -6441,7 +6723,7 @@ type RegisterWorker struct {
 
 func (x *RegisterWorker) Reset() {
 	*x = RegisterWorker{}
-	mi := &file_log_v1_log_proto_msgTypes[73]
+	mi := &file_log_v1_log_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6453,7 +6735,7 @@ func (x *RegisterWorker) String() string {
 func (*RegisterWorker) ProtoMessage() {}
 
 func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[73]
+	mi := &file_log_v1_log_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6466,7 +6748,7 @@ func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorker.ProtoReflect.Descriptor instead.
 func (*RegisterWorker) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{73}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *RegisterWorker) GetName() string {
@@ -6580,7 +6862,7 @@ type UpdateWorker struct {
 
 func (x *UpdateWorker) Reset() {
 	*x = UpdateWorker{}
-	mi := &file_log_v1_log_proto_msgTypes[74]
+	mi := &file_log_v1_log_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6592,7 +6874,7 @@ func (x *UpdateWorker) String() string {
 func (*UpdateWorker) ProtoMessage() {}
 
 func (x *UpdateWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[74]
+	mi := &file_log_v1_log_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6605,7 +6887,7 @@ func (x *UpdateWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateWorker.ProtoReflect.Descriptor instead.
 func (*UpdateWorker) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{74}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *UpdateWorker) GetName() string {
@@ -6646,7 +6928,7 @@ type RemoveWorker struct {
 
 func (x *RemoveWorker) Reset() {
 	*x = RemoveWorker{}
-	mi := &file_log_v1_log_proto_msgTypes[75]
+	mi := &file_log_v1_log_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6658,7 +6940,7 @@ func (x *RemoveWorker) String() string {
 func (*RemoveWorker) ProtoMessage() {}
 
 func (x *RemoveWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[75]
+	mi := &file_log_v1_log_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6671,7 +6953,7 @@ func (x *RemoveWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveWorker.ProtoReflect.Descriptor instead.
 func (*RemoveWorker) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{75}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *RemoveWorker) GetName() string {
@@ -6679,6 +6961,94 @@ func (x *RemoveWorker) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+// SetAffinity says which hardware the trajectories of a task class go to, or forgets what was said.
+// From feature level 3 on.
+type SetAffinity struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Policy string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	// Empty: of all classes of the policy of which nothing else is said.
+	TaskClass string `protobuf:"bytes,2,opt,name=task_class,json=taskClass,proto3" json:"task_class,omitempty"`
+	// The best first.
+	Hardware      []string `protobuf:"bytes,3,rep,name=hardware,proto3" json:"hardware,omitempty"`
+	CostPercent   uint32   `protobuf:"varint,4,opt,name=cost_percent,json=costPercent,proto3" json:"cost_percent,omitempty"`
+	SpillPercent  uint32   `protobuf:"varint,5,opt,name=spill_percent,json=spillPercent,proto3" json:"spill_percent,omitempty"`
+	Remove        bool     `protobuf:"varint,6,opt,name=remove,proto3" json:"remove,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetAffinity) Reset() {
+	*x = SetAffinity{}
+	mi := &file_log_v1_log_proto_msgTypes[79]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetAffinity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetAffinity) ProtoMessage() {}
+
+func (x *SetAffinity) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[79]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetAffinity.ProtoReflect.Descriptor instead.
+func (*SetAffinity) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{79}
+}
+
+func (x *SetAffinity) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *SetAffinity) GetTaskClass() string {
+	if x != nil {
+		return x.TaskClass
+	}
+	return ""
+}
+
+func (x *SetAffinity) GetHardware() []string {
+	if x != nil {
+		return x.Hardware
+	}
+	return nil
+}
+
+func (x *SetAffinity) GetCostPercent() uint32 {
+	if x != nil {
+		return x.CostPercent
+	}
+	return 0
+}
+
+func (x *SetAffinity) GetSpillPercent() uint32 {
+	if x != nil {
+		return x.SpillPercent
+	}
+	return 0
+}
+
+func (x *SetAffinity) GetRemove() bool {
+	if x != nil {
+		return x.Remove
+	}
+	return false
 }
 
 // GenerationSpec is as in rota.v1.
@@ -6694,7 +7064,7 @@ type GenerationSpec struct {
 
 func (x *GenerationSpec) Reset() {
 	*x = GenerationSpec{}
-	mi := &file_log_v1_log_proto_msgTypes[76]
+	mi := &file_log_v1_log_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6706,7 +7076,7 @@ func (x *GenerationSpec) String() string {
 func (*GenerationSpec) ProtoMessage() {}
 
 func (x *GenerationSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[76]
+	mi := &file_log_v1_log_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6719,7 +7089,7 @@ func (x *GenerationSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerationSpec.ProtoReflect.Descriptor instead.
 func (*GenerationSpec) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{76}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *GenerationSpec) GetPolicy() string {
@@ -6768,7 +7138,7 @@ type GenerationReport struct {
 
 func (x *GenerationReport) Reset() {
 	*x = GenerationReport{}
-	mi := &file_log_v1_log_proto_msgTypes[77]
+	mi := &file_log_v1_log_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6780,7 +7150,7 @@ func (x *GenerationReport) String() string {
 func (*GenerationReport) ProtoMessage() {}
 
 func (x *GenerationReport) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[77]
+	mi := &file_log_v1_log_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6793,7 +7163,7 @@ func (x *GenerationReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerationReport.ProtoReflect.Descriptor instead.
 func (*GenerationReport) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{77}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *GenerationReport) GetTrajectoryId() uint64 {
@@ -6871,7 +7241,7 @@ type WorkerReport struct {
 
 func (x *WorkerReport) Reset() {
 	*x = WorkerReport{}
-	mi := &file_log_v1_log_proto_msgTypes[78]
+	mi := &file_log_v1_log_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6883,7 +7253,7 @@ func (x *WorkerReport) String() string {
 func (*WorkerReport) ProtoMessage() {}
 
 func (x *WorkerReport) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[78]
+	mi := &file_log_v1_log_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6896,7 +7266,7 @@ func (x *WorkerReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerReport.ProtoReflect.Descriptor instead.
 func (*WorkerReport) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{78}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *WorkerReport) GetWorker() string {
@@ -6932,7 +7302,7 @@ type ReportGenerations struct {
 
 func (x *ReportGenerations) Reset() {
 	*x = ReportGenerations{}
-	mi := &file_log_v1_log_proto_msgTypes[79]
+	mi := &file_log_v1_log_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6944,7 +7314,7 @@ func (x *ReportGenerations) String() string {
 func (*ReportGenerations) ProtoMessage() {}
 
 func (x *ReportGenerations) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[79]
+	mi := &file_log_v1_log_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6957,7 +7327,7 @@ func (x *ReportGenerations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportGenerations.ProtoReflect.Descriptor instead.
 func (*ReportGenerations) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{79}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ReportGenerations) GetRequest() *Request {
@@ -6992,7 +7362,7 @@ type SuspendTrajectory struct {
 
 func (x *SuspendTrajectory) Reset() {
 	*x = SuspendTrajectory{}
-	mi := &file_log_v1_log_proto_msgTypes[80]
+	mi := &file_log_v1_log_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7004,7 +7374,7 @@ func (x *SuspendTrajectory) String() string {
 func (*SuspendTrajectory) ProtoMessage() {}
 
 func (x *SuspendTrajectory) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[80]
+	mi := &file_log_v1_log_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7017,7 +7387,7 @@ func (x *SuspendTrajectory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendTrajectory.ProtoReflect.Descriptor instead.
 func (*SuspendTrajectory) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{80}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *SuspendTrajectory) GetId() uint64 {
@@ -7047,7 +7417,7 @@ type GenerationMove struct {
 
 func (x *GenerationMove) Reset() {
 	*x = GenerationMove{}
-	mi := &file_log_v1_log_proto_msgTypes[81]
+	mi := &file_log_v1_log_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7059,7 +7429,7 @@ func (x *GenerationMove) String() string {
 func (*GenerationMove) ProtoMessage() {}
 
 func (x *GenerationMove) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[81]
+	mi := &file_log_v1_log_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7072,7 +7442,7 @@ func (x *GenerationMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerationMove.ProtoReflect.Descriptor instead.
 func (*GenerationMove) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{81}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *GenerationMove) GetTrajectoryId() uint64 {
@@ -7106,7 +7476,7 @@ type MoveGenerations struct {
 
 func (x *MoveGenerations) Reset() {
 	*x = MoveGenerations{}
-	mi := &file_log_v1_log_proto_msgTypes[82]
+	mi := &file_log_v1_log_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7118,7 +7488,7 @@ func (x *MoveGenerations) String() string {
 func (*MoveGenerations) ProtoMessage() {}
 
 func (x *MoveGenerations) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[82]
+	mi := &file_log_v1_log_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7131,7 +7501,7 @@ func (x *MoveGenerations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveGenerations.ProtoReflect.Descriptor instead.
 func (*MoveGenerations) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{82}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *MoveGenerations) GetMoves() []*GenerationMove {
@@ -7153,7 +7523,7 @@ type PutAccessPolicy struct {
 
 func (x *PutAccessPolicy) Reset() {
 	*x = PutAccessPolicy{}
-	mi := &file_log_v1_log_proto_msgTypes[83]
+	mi := &file_log_v1_log_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7165,7 +7535,7 @@ func (x *PutAccessPolicy) String() string {
 func (*PutAccessPolicy) ProtoMessage() {}
 
 func (x *PutAccessPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[83]
+	mi := &file_log_v1_log_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7178,7 +7548,7 @@ func (x *PutAccessPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAccessPolicy.ProtoReflect.Descriptor instead.
 func (*PutAccessPolicy) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{83}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *PutAccessPolicy) GetName() string {
@@ -7208,7 +7578,7 @@ type PutAuthMethod struct {
 
 func (x *PutAuthMethod) Reset() {
 	*x = PutAuthMethod{}
-	mi := &file_log_v1_log_proto_msgTypes[84]
+	mi := &file_log_v1_log_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7220,7 +7590,7 @@ func (x *PutAuthMethod) String() string {
 func (*PutAuthMethod) ProtoMessage() {}
 
 func (x *PutAuthMethod) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[84]
+	mi := &file_log_v1_log_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7233,7 +7603,7 @@ func (x *PutAuthMethod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAuthMethod.ProtoReflect.Descriptor instead.
 func (*PutAuthMethod) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{84}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *PutAuthMethod) GetName() string {
@@ -7263,7 +7633,7 @@ type RemoveAccess struct {
 
 func (x *RemoveAccess) Reset() {
 	*x = RemoveAccess{}
-	mi := &file_log_v1_log_proto_msgTypes[85]
+	mi := &file_log_v1_log_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7275,7 +7645,7 @@ func (x *RemoveAccess) String() string {
 func (*RemoveAccess) ProtoMessage() {}
 
 func (x *RemoveAccess) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[85]
+	mi := &file_log_v1_log_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7288,7 +7658,7 @@ func (x *RemoveAccess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveAccess.ProtoReflect.Descriptor instead.
 func (*RemoveAccess) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{85}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *RemoveAccess) GetPolicy() string {
@@ -7333,7 +7703,7 @@ type CreateToken struct {
 
 func (x *CreateToken) Reset() {
 	*x = CreateToken{}
-	mi := &file_log_v1_log_proto_msgTypes[86]
+	mi := &file_log_v1_log_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7345,7 +7715,7 @@ func (x *CreateToken) String() string {
 func (*CreateToken) ProtoMessage() {}
 
 func (x *CreateToken) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[86]
+	mi := &file_log_v1_log_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7358,7 +7728,7 @@ func (x *CreateToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateToken.ProtoReflect.Descriptor instead.
 func (*CreateToken) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{86}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *CreateToken) GetAccessor() string {
@@ -7427,7 +7797,7 @@ type SetAccess struct {
 
 func (x *SetAccess) Reset() {
 	*x = SetAccess{}
-	mi := &file_log_v1_log_proto_msgTypes[87]
+	mi := &file_log_v1_log_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7439,7 +7809,7 @@ func (x *SetAccess) String() string {
 func (*SetAccess) ProtoMessage() {}
 
 func (x *SetAccess) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[87]
+	mi := &file_log_v1_log_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7452,7 +7822,7 @@ func (x *SetAccess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAccess.ProtoReflect.Descriptor instead.
 func (*SetAccess) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{87}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *SetAccess) GetEnabled() bool {
@@ -7478,7 +7848,7 @@ type StageRestore struct {
 
 func (x *StageRestore) Reset() {
 	*x = StageRestore{}
-	mi := &file_log_v1_log_proto_msgTypes[88]
+	mi := &file_log_v1_log_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7490,7 +7860,7 @@ func (x *StageRestore) String() string {
 func (*StageRestore) ProtoMessage() {}
 
 func (x *StageRestore) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[88]
+	mi := &file_log_v1_log_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7503,7 +7873,7 @@ func (x *StageRestore) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRestore.ProtoReflect.Descriptor instead.
 func (*StageRestore) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{88}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *StageRestore) GetId() string {
@@ -7550,7 +7920,7 @@ type CommitRestore struct {
 
 func (x *CommitRestore) Reset() {
 	*x = CommitRestore{}
-	mi := &file_log_v1_log_proto_msgTypes[89]
+	mi := &file_log_v1_log_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7562,7 +7932,7 @@ func (x *CommitRestore) String() string {
 func (*CommitRestore) ProtoMessage() {}
 
 func (x *CommitRestore) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[89]
+	mi := &file_log_v1_log_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7575,7 +7945,7 @@ func (x *CommitRestore) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitRestore.ProtoReflect.Descriptor instead.
 func (*CommitRestore) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{89}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *CommitRestore) GetId() string {
@@ -7620,7 +7990,7 @@ type Refound struct {
 
 func (x *Refound) Reset() {
 	*x = Refound{}
-	mi := &file_log_v1_log_proto_msgTypes[90]
+	mi := &file_log_v1_log_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7632,7 +8002,7 @@ func (x *Refound) String() string {
 func (*Refound) ProtoMessage() {}
 
 func (x *Refound) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[90]
+	mi := &file_log_v1_log_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7645,7 +8015,7 @@ func (x *Refound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refound.ProtoReflect.Descriptor instead.
 func (*Refound) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{90}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *Refound) GetClusterId() string {
@@ -7667,6 +8037,280 @@ func (x *Refound) GetTerm() uint64 {
 		return x.Term
 	}
 	return 0
+}
+
+// ChangeSnapshot asks for a snapshot of a trajectory's files, or has one removed. Since feature
+// level 3.
+type ChangeSnapshot struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Change:
+	//
+	//	*ChangeSnapshot_Create
+	//	*ChangeSnapshot_Delete
+	Change        isChangeSnapshot_Change `protobuf_oneof:"change"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeSnapshot) Reset() {
+	*x = ChangeSnapshot{}
+	mi := &file_log_v1_log_proto_msgTypes[95]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeSnapshot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeSnapshot) ProtoMessage() {}
+
+func (x *ChangeSnapshot) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[95]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeSnapshot.ProtoReflect.Descriptor instead.
+func (*ChangeSnapshot) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{95}
+}
+
+func (x *ChangeSnapshot) GetChange() isChangeSnapshot_Change {
+	if x != nil {
+		return x.Change
+	}
+	return nil
+}
+
+func (x *ChangeSnapshot) GetCreate() *CreateSnapshot {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeSnapshot_Create); ok {
+			return x.Create
+		}
+	}
+	return nil
+}
+
+func (x *ChangeSnapshot) GetDelete() uint64 {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeSnapshot_Delete); ok {
+			return x.Delete
+		}
+	}
+	return 0
+}
+
+type isChangeSnapshot_Change interface {
+	isChangeSnapshot_Change()
+}
+
+type ChangeSnapshot_Create struct {
+	Create *CreateSnapshot `protobuf:"bytes,1,opt,name=create,proto3,oneof"`
+}
+
+type ChangeSnapshot_Delete struct {
+	Delete uint64 `protobuf:"varint,2,opt,name=delete,proto3,oneof"`
+}
+
+func (*ChangeSnapshot_Create) isChangeSnapshot_Change() {}
+
+func (*ChangeSnapshot_Delete) isChangeSnapshot_Change() {}
+
+type CreateSnapshot struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Request       *Request               `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	TrajectoryId  uint64                 `protobuf:"varint,2,opt,name=trajectory_id,json=trajectoryId,proto3" json:"trajectory_id,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateSnapshot) Reset() {
+	*x = CreateSnapshot{}
+	mi := &file_log_v1_log_proto_msgTypes[96]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateSnapshot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateSnapshot) ProtoMessage() {}
+
+func (x *CreateSnapshot) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[96]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateSnapshot.ProtoReflect.Descriptor instead.
+func (*CreateSnapshot) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{96}
+}
+
+func (x *CreateSnapshot) GetRequest() *Request {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *CreateSnapshot) GetTrajectoryId() uint64 {
+	if x != nil {
+		return x.TrajectoryId
+	}
+	return 0
+}
+
+func (x *CreateSnapshot) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// ReportSnapshots says what has become of snapshots on a node. Since feature level 3.
+type ReportSnapshots struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Reports       []*SnapshotReport      `protobuf:"bytes,3,rep,name=reports,proto3" json:"reports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportSnapshots) Reset() {
+	*x = ReportSnapshots{}
+	mi := &file_log_v1_log_proto_msgTypes[97]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportSnapshots) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportSnapshots) ProtoMessage() {}
+
+func (x *ReportSnapshots) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[97]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportSnapshots.ProtoReflect.Descriptor instead.
+func (*ReportSnapshots) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{97}
+}
+
+func (x *ReportSnapshots) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ReportSnapshots) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *ReportSnapshots) GetReports() []*SnapshotReport {
+	if x != nil {
+		return x.Reports
+	}
+	return nil
+}
+
+type SnapshotReport struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	SnapshotId uint64                 `protobuf:"varint,1,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	// As rota.v1.SnapshotState: 2, 3 or 5.
+	State         uint32 `protobuf:"varint,2,opt,name=state,proto3" json:"state,omitempty"`
+	Bytes         uint64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotReport) Reset() {
+	*x = SnapshotReport{}
+	mi := &file_log_v1_log_proto_msgTypes[98]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotReport) ProtoMessage() {}
+
+func (x *SnapshotReport) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[98]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotReport.ProtoReflect.Descriptor instead.
+func (*SnapshotReport) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{98}
+}
+
+func (x *SnapshotReport) GetSnapshotId() uint64 {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return 0
+}
+
+func (x *SnapshotReport) GetState() uint32 {
+	if x != nil {
+		return x.State
+	}
+	return 0
+}
+
+func (x *SnapshotReport) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *SnapshotReport) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
 }
 
 // RegisterReward declares a reward function, or changes it.
@@ -7692,7 +8336,7 @@ type RegisterReward struct {
 
 func (x *RegisterReward) Reset() {
 	*x = RegisterReward{}
-	mi := &file_log_v1_log_proto_msgTypes[91]
+	mi := &file_log_v1_log_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7704,7 +8348,7 @@ func (x *RegisterReward) String() string {
 func (*RegisterReward) ProtoMessage() {}
 
 func (x *RegisterReward) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[91]
+	mi := &file_log_v1_log_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7717,7 +8361,7 @@ func (x *RegisterReward) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterReward.ProtoReflect.Descriptor instead.
 func (*RegisterReward) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{91}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *RegisterReward) GetName() string {
@@ -7807,7 +8451,7 @@ type RemoveReward struct {
 
 func (x *RemoveReward) Reset() {
 	*x = RemoveReward{}
-	mi := &file_log_v1_log_proto_msgTypes[92]
+	mi := &file_log_v1_log_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7819,7 +8463,7 @@ func (x *RemoveReward) String() string {
 func (*RemoveReward) ProtoMessage() {}
 
 func (x *RemoveReward) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[92]
+	mi := &file_log_v1_log_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7832,7 +8476,7 @@ func (x *RemoveReward) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveReward.ProtoReflect.Descriptor instead.
 func (*RemoveReward) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{92}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *RemoveReward) GetName() string {
@@ -7857,7 +8501,7 @@ type RewardDemand struct {
 
 func (x *RewardDemand) Reset() {
 	*x = RewardDemand{}
-	mi := &file_log_v1_log_proto_msgTypes[93]
+	mi := &file_log_v1_log_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7869,7 +8513,7 @@ func (x *RewardDemand) String() string {
 func (*RewardDemand) ProtoMessage() {}
 
 func (x *RewardDemand) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[93]
+	mi := &file_log_v1_log_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7882,7 +8526,7 @@ func (x *RewardDemand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RewardDemand.ProtoReflect.Descriptor instead.
 func (*RewardDemand) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{93}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *RewardDemand) GetName() string {
@@ -7941,7 +8585,7 @@ type RewardReplicaReport struct {
 
 func (x *RewardReplicaReport) Reset() {
 	*x = RewardReplicaReport{}
-	mi := &file_log_v1_log_proto_msgTypes[94]
+	mi := &file_log_v1_log_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7953,7 +8597,7 @@ func (x *RewardReplicaReport) String() string {
 func (*RewardReplicaReport) ProtoMessage() {}
 
 func (x *RewardReplicaReport) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[94]
+	mi := &file_log_v1_log_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7966,7 +8610,7 @@ func (x *RewardReplicaReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RewardReplicaReport.ProtoReflect.Descriptor instead.
 func (*RewardReplicaReport) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{94}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *RewardReplicaReport) GetActionId() uint64 {
@@ -8017,7 +8661,7 @@ type ReportRewards struct {
 
 func (x *ReportRewards) Reset() {
 	*x = ReportRewards{}
-	mi := &file_log_v1_log_proto_msgTypes[95]
+	mi := &file_log_v1_log_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8029,7 +8673,7 @@ func (x *ReportRewards) String() string {
 func (*ReportRewards) ProtoMessage() {}
 
 func (x *ReportRewards) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[95]
+	mi := &file_log_v1_log_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8042,7 +8686,7 @@ func (x *ReportRewards) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRewards.ProtoReflect.Descriptor instead.
 func (*ReportRewards) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{95}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *ReportRewards) GetRequest() *Request {
@@ -8091,7 +8735,7 @@ type ChangeWorkerPool struct {
 
 func (x *ChangeWorkerPool) Reset() {
 	*x = ChangeWorkerPool{}
-	mi := &file_log_v1_log_proto_msgTypes[96]
+	mi := &file_log_v1_log_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8103,7 +8747,7 @@ func (x *ChangeWorkerPool) String() string {
 func (*ChangeWorkerPool) ProtoMessage() {}
 
 func (x *ChangeWorkerPool) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[96]
+	mi := &file_log_v1_log_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8116,7 +8760,7 @@ func (x *ChangeWorkerPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeWorkerPool.ProtoReflect.Descriptor instead.
 func (*ChangeWorkerPool) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{96}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *ChangeWorkerPool) GetName() string {
@@ -8241,7 +8885,7 @@ type WorkerPoolSpec struct {
 
 func (x *WorkerPoolSpec) Reset() {
 	*x = WorkerPoolSpec{}
-	mi := &file_log_v1_log_proto_msgTypes[97]
+	mi := &file_log_v1_log_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8253,7 +8897,7 @@ func (x *WorkerPoolSpec) String() string {
 func (*WorkerPoolSpec) ProtoMessage() {}
 
 func (x *WorkerPoolSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[97]
+	mi := &file_log_v1_log_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8266,7 +8910,7 @@ func (x *WorkerPoolSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerPoolSpec.ProtoReflect.Descriptor instead.
 func (*WorkerPoolSpec) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{97}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *WorkerPoolSpec) GetPolicy() string {
@@ -8353,7 +8997,7 @@ type WorkerPoolOption struct {
 
 func (x *WorkerPoolOption) Reset() {
 	*x = WorkerPoolOption{}
-	mi := &file_log_v1_log_proto_msgTypes[98]
+	mi := &file_log_v1_log_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8365,7 +9009,7 @@ func (x *WorkerPoolOption) String() string {
 func (*WorkerPoolOption) ProtoMessage() {}
 
 func (x *WorkerPoolOption) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[98]
+	mi := &file_log_v1_log_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8378,7 +9022,7 @@ func (x *WorkerPoolOption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerPoolOption.ProtoReflect.Descriptor instead.
 func (*WorkerPoolOption) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{98}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *WorkerPoolOption) GetDegree() uint32 {
@@ -8436,7 +9080,7 @@ type WorkerPoolPlan struct {
 
 func (x *WorkerPoolPlan) Reset() {
 	*x = WorkerPoolPlan{}
-	mi := &file_log_v1_log_proto_msgTypes[99]
+	mi := &file_log_v1_log_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8448,7 +9092,7 @@ func (x *WorkerPoolPlan) String() string {
 func (*WorkerPoolPlan) ProtoMessage() {}
 
 func (x *WorkerPoolPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[99]
+	mi := &file_log_v1_log_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8461,7 +9105,7 @@ func (x *WorkerPoolPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerPoolPlan.ProtoReflect.Descriptor instead.
 func (*WorkerPoolPlan) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{99}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *WorkerPoolPlan) GetRevision() uint64 {
@@ -8524,7 +9168,7 @@ type DeletePolicy struct {
 
 func (x *DeletePolicy) Reset() {
 	*x = DeletePolicy{}
-	mi := &file_log_v1_log_proto_msgTypes[100]
+	mi := &file_log_v1_log_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8536,7 +9180,7 @@ func (x *DeletePolicy) String() string {
 func (*DeletePolicy) ProtoMessage() {}
 
 func (x *DeletePolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[100]
+	mi := &file_log_v1_log_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8549,7 +9193,7 @@ func (x *DeletePolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePolicy.ProtoReflect.Descriptor instead.
 func (*DeletePolicy) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{100}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *DeletePolicy) GetPolicy() string {
@@ -8568,7 +9212,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12+\n" +
 	"\bcommands\x18\x02 \x03(\v2\x0f.log.v1.CommandR\bcommands\x12\x17\n" +
 	"\awall_ns\x18\x05 \x01(\x03R\x06wallNs\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xc3 \n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\x89#\n" +
 	"\aCommand\x121\n" +
 	"\tbootstrap\x18\x01 \x01(\v2\x11.log.v1.BootstrapH\x00R\tbootstrap\x12>\n" +
 	"\x0esubmit_actions\x18\x02 \x01(\v2\x15.log.v1.SubmitActionsH\x00R\rsubmitActions\x12>\n" +
@@ -8637,9 +9281,11 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x12report_generations\x18B \x01(\v2\x19.log.v1.ReportGenerationsH\x00R\x11reportGenerations\x12J\n" +
 	"\x12suspend_trajectory\x18C \x01(\v2\x19.log.v1.SuspendTrajectoryH\x00R\x11suspendTrajectory\x12D\n" +
 	"\x10move_generations\x18D \x01(\v2\x17.log.v1.MoveGenerationsH\x00R\x0fmoveGenerations\x12A\n" +
+	"\x0fchange_snapshot\x18F \x01(\v2\x16.log.v1.ChangeSnapshotH\x00R\x0echangeSnapshot\x12A\n" +
 	"\x0fregister_reward\x18G \x01(\v2\x16.log.v1.RegisterRewardH\x00R\x0eregisterReward\x12;\n" +
 	"\rremove_reward\x18H \x01(\v2\x14.log.v1.RemoveRewardH\x00R\fremoveReward\x12>\n" +
-	"\x0ereport_rewards\x18I \x01(\v2\x15.log.v1.ReportRewardsH\x00R\rreportRewards\x12;\n" +
+	"\x0ereport_rewards\x18I \x01(\v2\x15.log.v1.ReportRewardsH\x00R\rreportRewards\x12D\n" +
+	"\x10report_snapshots\x18J \x01(\v2\x17.log.v1.ReportSnapshotsH\x00R\x0freportSnapshots\x12;\n" +
 	"\rstage_restore\x18M \x01(\v2\x14.log.v1.StageRestoreH\x00R\fstageRestore\x12>\n" +
 	"\x0ecommit_restore\x18N \x01(\v2\x15.log.v1.CommitRestoreH\x00R\rcommitRestore\x12+\n" +
 	"\arefound\x18O \x01(\v2\x0f.log.v1.RefoundH\x00R\arefound\x12E\n" +
@@ -8652,7 +9298,10 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x12change_worker_pool\x18K \x01(\v2\x18.log.v1.ChangeWorkerPoolH\x00R\x10changeWorkerPool\x12;\n" +
 	"\rdelete_policy\x18L \x01(\v2\x14.log.v1.DeletePolicyH\x00R\fdeletePolicy\x12D\n" +
 	"\x10update_namespace\x18V \x01(\v2\x17.log.v1.UpdateNamespaceH\x00R\x0fupdateNamespace\x12G\n" +
-	"\x11extend_trajectory\x18Z \x01(\v2\x18.log.v1.ExtendTrajectoryH\x00R\x10extendTrajectory\x12\x14\n" +
+	"\x11extend_trajectory\x18Z \x01(\v2\x18.log.v1.ExtendTrajectoryH\x00R\x10extendTrajectory\x12D\n" +
+	"\x10pause_trajectory\x18E \x01(\v2\x17.log.v1.PauseTrajectoryH\x00R\x0fpauseTrajectory\x12;\n" +
+	"\rreport_frozen\x18[ \x01(\v2\x14.log.v1.ReportFrozenH\x00R\freportFrozen\x128\n" +
+	"\fset_affinity\x18] \x01(\v2\x13.log.v1.SetAffinityH\x00R\vsetAffinity\x12\x14\n" +
 	"\x05token\x18U \x01(\tR\x05tokenB\x06\n" +
 	"\x04verb\"N\n" +
 	"\aRequest\x12\x0e\n" +
@@ -8732,7 +9381,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x05quota\x18\x01 \x01(\tR\x05quota\x12\x14\n" +
 	"\x05units\x18\x02 \x01(\rR\x05units\"!\n" +
 	"\rCancelActions\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\x04R\x03ids\"\x95\x04\n" +
+	"\x03ids\x18\x01 \x03(\x04R\x03ids\"\xb6\x04\n" +
 	"\x0eOpenTrajectory\x12)\n" +
 	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -8752,7 +9401,9 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x06labels\x18\r \x03(\v2\r.log.v1.LabelR\x06labels\x12\x1d\n" +
 	"\n" +
 	"timeout_ns\x18\x0e \x01(\x03R\ttimeoutNs\x12\x1c\n" +
-	"\tcontainer\x18\x0f \x01(\bR\tcontainer\"!\n" +
+	"\tcontainer\x18\x0f \x01(\bR\tcontainer\x12\x1f\n" +
+	"\vsnapshot_id\x18\x11 \x01(\x04R\n" +
+	"snapshotId\"!\n" +
 	"\x0fCloseTrajectory\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\"`\n" +
 	"\x10ExtendTrajectory\x12\x0e\n" +
@@ -8760,7 +9411,18 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\n" +
 	"timeout_ns\x18\x02 \x01(\x03R\ttimeoutNs\x12\x1d\n" +
 	"\n" +
-	"only_later\x18\x03 \x01(\bR\tonlyLater\"\xd0\x03\n" +
+	"only_later\x18\x03 \x01(\bR\tonlyLater\"9\n" +
+	"\x0fPauseTrajectory\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
+	"\x06resume\x18\x02 \x01(\bR\x06resume\"w\n" +
+	"\fReportFrozen\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x121\n" +
+	"\battempts\x18\x03 \x03(\v2\x15.log.v1.FrozenAttemptR\battempts\"\\\n" +
+	"\rFrozenAttempt\x12\x1b\n" +
+	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x14\n" +
+	"\x05pause\x18\x03 \x01(\rR\x05pause\"\xd0\x03\n" +
 	"\fRegisterNode\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1d\n" +
@@ -8867,7 +9529,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"DeletePool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"%\n" +
 	"\x0fDeleteNamespace\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\x93\x02\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\xd8\x02\n" +
 	"\x0fUpdateNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\x06weight\x18\x02 \x01(\rH\x00R\x06weight\x88\x01\x01\x12\"\n" +
@@ -8876,13 +9538,15 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\vrunning_max\x18\x04 \x01(\rH\x02R\n" +
 	"runningMax\x88\x01\x01\x12 \n" +
 	"\tcores_max\x18\x05 \x01(\rH\x03R\bcoresMax\x88\x01\x01\x12\x1e\n" +
-	"\bgpus_max\x18\x06 \x01(\rH\x04R\agpusMax\x88\x01\x01B\t\n" +
+	"\bgpus_max\x18\x06 \x01(\rH\x04R\agpusMax\x88\x01\x01\x12.\n" +
+	"\x10trajectories_max\x18\a \x01(\rH\x05R\x0ftrajectoriesMax\x88\x01\x01B\t\n" +
 	"\a_weightB\r\n" +
 	"\v_queued_maxB\x0e\n" +
 	"\f_running_maxB\f\n" +
 	"\n" +
 	"_cores_maxB\v\n" +
-	"\t_gpus_max\" \n" +
+	"\t_gpus_maxB\x13\n" +
+	"\x11_trajectories_max\" \n" +
 	"\n" +
 	"ResumePool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"?\n" +
@@ -8925,7 +9589,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\bselector\x18\x04 \x01(\v2\x16.log.v1.MemberSelectorR\bselector\"%\n" +
 	"\x0fDeleteNodeGroup\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x0e\n" +
-	"\fResumeLedger\"\x8a\x02\n" +
+	"\fResumeLedger\"\xb1\x02\n" +
 	"\tSubmitJob\x12)\n" +
 	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -8934,7 +9598,8 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x05cycle\x18\x05 \x01(\v2\r.log.v1.CycleR\x05cycle\x12\x1a\n" +
 	"\tset_up_ns\x18\x06 \x01(\x03R\asetUpNs\x12\x1a\n" +
 	"\bbackfill\x18\a \x01(\bR\bbackfill\x12-\n" +
-	"\x05hooks\x18\b \x03(\v2\x17.log.v1.DeploymentHooksR\x05hooks\"\xa7\x01\n" +
+	"\x05hooks\x18\b \x03(\v2\x17.log.v1.DeploymentHooksR\x05hooks\x12%\n" +
+	"\x06labels\x18\t \x03(\v2\r.log.v1.LabelR\x06labels\"\xa7\x01\n" +
 	"\x0fDeploymentHooks\x12\x1e\n" +
 	"\n" +
 	"deployment\x18\x01 \x01(\tR\n" +
@@ -9097,7 +9762,15 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\n" +
 	"\b_version\"\"\n" +
 	"\fRemoveWorker\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\x88\x01\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\xc0\x01\n" +
+	"\vSetAffinity\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x1d\n" +
+	"\n" +
+	"task_class\x18\x02 \x01(\tR\ttaskClass\x12\x1a\n" +
+	"\bhardware\x18\x03 \x03(\tR\bhardware\x12!\n" +
+	"\fcost_percent\x18\x04 \x01(\rR\vcostPercent\x12#\n" +
+	"\rspill_percent\x18\x05 \x01(\rR\fspillPercent\x12\x16\n" +
+	"\x06remove\x18\x06 \x01(\bR\x06remove\"\x88\x01\n" +
 	"\x0eGenerationSpec\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x1d\n" +
 	"\n" +
@@ -9171,7 +9844,25 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xb1\x02\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"f\n" +
+	"\x0eChangeSnapshot\x120\n" +
+	"\x06create\x18\x01 \x01(\v2\x16.log.v1.CreateSnapshotH\x00R\x06create\x12\x18\n" +
+	"\x06delete\x18\x02 \x01(\x04H\x00R\x06deleteB\b\n" +
+	"\x06change\"t\n" +
+	"\x0eCreateSnapshot\x12)\n" +
+	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12#\n" +
+	"\rtrajectory_id\x18\x02 \x01(\x04R\ftrajectoryId\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"y\n" +
+	"\x0fReportSnapshots\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x120\n" +
+	"\areports\x18\x03 \x03(\v2\x16.log.v1.SnapshotReportR\areports\"w\n" +
+	"\x0eSnapshotReport\x12\x1f\n" +
+	"\vsnapshot_id\x18\x01 \x01(\x04R\n" +
+	"snapshotId\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\rR\x05state\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"\xb1\x02\n" +
 	"\x0eRegisterReward\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12&\n" +
@@ -9269,7 +9960,7 @@ func file_log_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_log_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 101)
+var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 109)
 var file_log_v1_log_proto_goTypes = []any{
 	(JobChange)(0),              // 0: log.v1.JobChange
 	(TurnEnd)(0),                // 1: log.v1.TurnEnd
@@ -9289,91 +9980,99 @@ var file_log_v1_log_proto_goTypes = []any{
 	(*OpenTrajectory)(nil),      // 15: log.v1.OpenTrajectory
 	(*CloseTrajectory)(nil),     // 16: log.v1.CloseTrajectory
 	(*ExtendTrajectory)(nil),    // 17: log.v1.ExtendTrajectory
-	(*RegisterNode)(nil),        // 18: log.v1.RegisterNode
-	(*GpuInventory)(nil),        // 19: log.v1.GpuInventory
-	(*NumaNode)(nil),            // 20: log.v1.NumaNode
-	(*Label)(nil),               // 21: log.v1.Label
-	(*ReportAttempts)(nil),      // 22: log.v1.ReportAttempts
-	(*AttemptReport)(nil),       // 23: log.v1.AttemptReport
-	(*ExpireNode)(nil),          // 24: log.v1.ExpireNode
-	(*DrainNode)(nil),           // 25: log.v1.DrainNode
-	(*ReportDisk)(nil),          // 26: log.v1.ReportDisk
-	(*ReportGpus)(nil),          // 27: log.v1.ReportGpus
-	(*RemoveNode)(nil),          // 28: log.v1.RemoveNode
-	(*RegisterEngine)(nil),      // 29: log.v1.RegisterEngine
-	(*RemoveEngine)(nil),        // 30: log.v1.RemoveEngine
-	(*ReportEngines)(nil),       // 31: log.v1.ReportEngines
-	(*EngineReport)(nil),        // 32: log.v1.EngineReport
-	(*CreateNamespace)(nil),     // 33: log.v1.CreateNamespace
-	(*DeletePool)(nil),          // 34: log.v1.DeletePool
-	(*DeleteNamespace)(nil),     // 35: log.v1.DeleteNamespace
-	(*UpdateNamespace)(nil),     // 36: log.v1.UpdateNamespace
-	(*ResumePool)(nil),          // 37: log.v1.ResumePool
-	(*DeleteClass)(nil),         // 38: log.v1.DeleteClass
-	(*CreateQuota)(nil),         // 39: log.v1.CreateQuota
-	(*UpdateQuota)(nil),         // 40: log.v1.UpdateQuota
-	(*DeleteQuota)(nil),         // 41: log.v1.DeleteQuota
-	(*CreateNodeGroup)(nil),     // 42: log.v1.CreateNodeGroup
-	(*GroupMember)(nil),         // 43: log.v1.GroupMember
-	(*MemberSelector)(nil),      // 44: log.v1.MemberSelector
-	(*SetGroupMembers)(nil),     // 45: log.v1.SetGroupMembers
-	(*DeleteNodeGroup)(nil),     // 46: log.v1.DeleteNodeGroup
-	(*ResumeLedger)(nil),        // 47: log.v1.ResumeLedger
-	(*SubmitJob)(nil),           // 48: log.v1.SubmitJob
-	(*DeploymentHooks)(nil),     // 49: log.v1.DeploymentHooks
-	(*Cycle)(nil),               // 50: log.v1.Cycle
-	(*Segment)(nil),             // 51: log.v1.Segment
-	(*ChangeJob)(nil),           // 52: log.v1.ChangeJob
-	(*MoveJob)(nil),             // 53: log.v1.MoveJob
-	(*AcquireTurn)(nil),         // 54: log.v1.AcquireTurn
-	(*EndTurn)(nil),             // 55: log.v1.EndTurn
-	(*SubmitHook)(nil),          // 56: log.v1.SubmitHook
-	(*EndContextSwitch)(nil),    // 57: log.v1.EndContextSwitch
-	(*RaiseLevel)(nil),          // 58: log.v1.RaiseLevel
-	(*QuoteHash)(nil),           // 59: log.v1.QuoteHash
-	(*Tick)(nil),                // 60: log.v1.Tick
-	(*Result)(nil),              // 61: log.v1.Result
-	(*Refusal)(nil),             // 62: log.v1.Refusal
-	(*RequestMigration)(nil),    // 63: log.v1.RequestMigration
-	(*CancelMigration)(nil),     // 64: log.v1.CancelMigration
-	(*ReportMigrations)(nil),    // 65: log.v1.ReportMigrations
-	(*MigrationReport)(nil),     // 66: log.v1.MigrationReport
-	(*RolloutMembership)(nil),   // 67: log.v1.RolloutMembership
-	(*CreateRollout)(nil),       // 68: log.v1.CreateRollout
-	(*CloseRollout)(nil),        // 69: log.v1.CloseRollout
-	(*PutSample)(nil),           // 70: log.v1.PutSample
-	(*TakeBatch)(nil),           // 71: log.v1.TakeBatch
-	(*PublishVersion)(nil),      // 72: log.v1.PublishVersion
-	(*SuspendPolicy)(nil),       // 73: log.v1.SuspendPolicy
-	(*WorkerProfilePoint)(nil),  // 74: log.v1.WorkerProfilePoint
-	(*RegisterWorker)(nil),      // 75: log.v1.RegisterWorker
-	(*UpdateWorker)(nil),        // 76: log.v1.UpdateWorker
-	(*RemoveWorker)(nil),        // 77: log.v1.RemoveWorker
-	(*GenerationSpec)(nil),      // 78: log.v1.GenerationSpec
-	(*GenerationReport)(nil),    // 79: log.v1.GenerationReport
-	(*WorkerReport)(nil),        // 80: log.v1.WorkerReport
-	(*ReportGenerations)(nil),   // 81: log.v1.ReportGenerations
-	(*SuspendTrajectory)(nil),   // 82: log.v1.SuspendTrajectory
-	(*GenerationMove)(nil),      // 83: log.v1.GenerationMove
-	(*MoveGenerations)(nil),     // 84: log.v1.MoveGenerations
-	(*PutAccessPolicy)(nil),     // 85: log.v1.PutAccessPolicy
-	(*PutAuthMethod)(nil),       // 86: log.v1.PutAuthMethod
-	(*RemoveAccess)(nil),        // 87: log.v1.RemoveAccess
-	(*CreateToken)(nil),         // 88: log.v1.CreateToken
-	(*SetAccess)(nil),           // 89: log.v1.SetAccess
-	(*StageRestore)(nil),        // 90: log.v1.StageRestore
-	(*CommitRestore)(nil),       // 91: log.v1.CommitRestore
-	(*Refound)(nil),             // 92: log.v1.Refound
-	(*RegisterReward)(nil),      // 93: log.v1.RegisterReward
-	(*RemoveReward)(nil),        // 94: log.v1.RemoveReward
-	(*RewardDemand)(nil),        // 95: log.v1.RewardDemand
-	(*RewardReplicaReport)(nil), // 96: log.v1.RewardReplicaReport
-	(*ReportRewards)(nil),       // 97: log.v1.ReportRewards
-	(*ChangeWorkerPool)(nil),    // 98: log.v1.ChangeWorkerPool
-	(*WorkerPoolSpec)(nil),      // 99: log.v1.WorkerPoolSpec
-	(*WorkerPoolOption)(nil),    // 100: log.v1.WorkerPoolOption
-	(*WorkerPoolPlan)(nil),      // 101: log.v1.WorkerPoolPlan
-	(*DeletePolicy)(nil),        // 102: log.v1.DeletePolicy
+	(*PauseTrajectory)(nil),     // 18: log.v1.PauseTrajectory
+	(*ReportFrozen)(nil),        // 19: log.v1.ReportFrozen
+	(*FrozenAttempt)(nil),       // 20: log.v1.FrozenAttempt
+	(*RegisterNode)(nil),        // 21: log.v1.RegisterNode
+	(*GpuInventory)(nil),        // 22: log.v1.GpuInventory
+	(*NumaNode)(nil),            // 23: log.v1.NumaNode
+	(*Label)(nil),               // 24: log.v1.Label
+	(*ReportAttempts)(nil),      // 25: log.v1.ReportAttempts
+	(*AttemptReport)(nil),       // 26: log.v1.AttemptReport
+	(*ExpireNode)(nil),          // 27: log.v1.ExpireNode
+	(*DrainNode)(nil),           // 28: log.v1.DrainNode
+	(*ReportDisk)(nil),          // 29: log.v1.ReportDisk
+	(*ReportGpus)(nil),          // 30: log.v1.ReportGpus
+	(*RemoveNode)(nil),          // 31: log.v1.RemoveNode
+	(*RegisterEngine)(nil),      // 32: log.v1.RegisterEngine
+	(*RemoveEngine)(nil),        // 33: log.v1.RemoveEngine
+	(*ReportEngines)(nil),       // 34: log.v1.ReportEngines
+	(*EngineReport)(nil),        // 35: log.v1.EngineReport
+	(*CreateNamespace)(nil),     // 36: log.v1.CreateNamespace
+	(*DeletePool)(nil),          // 37: log.v1.DeletePool
+	(*DeleteNamespace)(nil),     // 38: log.v1.DeleteNamespace
+	(*UpdateNamespace)(nil),     // 39: log.v1.UpdateNamespace
+	(*ResumePool)(nil),          // 40: log.v1.ResumePool
+	(*DeleteClass)(nil),         // 41: log.v1.DeleteClass
+	(*CreateQuota)(nil),         // 42: log.v1.CreateQuota
+	(*UpdateQuota)(nil),         // 43: log.v1.UpdateQuota
+	(*DeleteQuota)(nil),         // 44: log.v1.DeleteQuota
+	(*CreateNodeGroup)(nil),     // 45: log.v1.CreateNodeGroup
+	(*GroupMember)(nil),         // 46: log.v1.GroupMember
+	(*MemberSelector)(nil),      // 47: log.v1.MemberSelector
+	(*SetGroupMembers)(nil),     // 48: log.v1.SetGroupMembers
+	(*DeleteNodeGroup)(nil),     // 49: log.v1.DeleteNodeGroup
+	(*ResumeLedger)(nil),        // 50: log.v1.ResumeLedger
+	(*SubmitJob)(nil),           // 51: log.v1.SubmitJob
+	(*DeploymentHooks)(nil),     // 52: log.v1.DeploymentHooks
+	(*Cycle)(nil),               // 53: log.v1.Cycle
+	(*Segment)(nil),             // 54: log.v1.Segment
+	(*ChangeJob)(nil),           // 55: log.v1.ChangeJob
+	(*MoveJob)(nil),             // 56: log.v1.MoveJob
+	(*AcquireTurn)(nil),         // 57: log.v1.AcquireTurn
+	(*EndTurn)(nil),             // 58: log.v1.EndTurn
+	(*SubmitHook)(nil),          // 59: log.v1.SubmitHook
+	(*EndContextSwitch)(nil),    // 60: log.v1.EndContextSwitch
+	(*RaiseLevel)(nil),          // 61: log.v1.RaiseLevel
+	(*QuoteHash)(nil),           // 62: log.v1.QuoteHash
+	(*Tick)(nil),                // 63: log.v1.Tick
+	(*Result)(nil),              // 64: log.v1.Result
+	(*Refusal)(nil),             // 65: log.v1.Refusal
+	(*RequestMigration)(nil),    // 66: log.v1.RequestMigration
+	(*CancelMigration)(nil),     // 67: log.v1.CancelMigration
+	(*ReportMigrations)(nil),    // 68: log.v1.ReportMigrations
+	(*MigrationReport)(nil),     // 69: log.v1.MigrationReport
+	(*RolloutMembership)(nil),   // 70: log.v1.RolloutMembership
+	(*CreateRollout)(nil),       // 71: log.v1.CreateRollout
+	(*CloseRollout)(nil),        // 72: log.v1.CloseRollout
+	(*PutSample)(nil),           // 73: log.v1.PutSample
+	(*TakeBatch)(nil),           // 74: log.v1.TakeBatch
+	(*PublishVersion)(nil),      // 75: log.v1.PublishVersion
+	(*SuspendPolicy)(nil),       // 76: log.v1.SuspendPolicy
+	(*WorkerProfilePoint)(nil),  // 77: log.v1.WorkerProfilePoint
+	(*RegisterWorker)(nil),      // 78: log.v1.RegisterWorker
+	(*UpdateWorker)(nil),        // 79: log.v1.UpdateWorker
+	(*RemoveWorker)(nil),        // 80: log.v1.RemoveWorker
+	(*SetAffinity)(nil),         // 81: log.v1.SetAffinity
+	(*GenerationSpec)(nil),      // 82: log.v1.GenerationSpec
+	(*GenerationReport)(nil),    // 83: log.v1.GenerationReport
+	(*WorkerReport)(nil),        // 84: log.v1.WorkerReport
+	(*ReportGenerations)(nil),   // 85: log.v1.ReportGenerations
+	(*SuspendTrajectory)(nil),   // 86: log.v1.SuspendTrajectory
+	(*GenerationMove)(nil),      // 87: log.v1.GenerationMove
+	(*MoveGenerations)(nil),     // 88: log.v1.MoveGenerations
+	(*PutAccessPolicy)(nil),     // 89: log.v1.PutAccessPolicy
+	(*PutAuthMethod)(nil),       // 90: log.v1.PutAuthMethod
+	(*RemoveAccess)(nil),        // 91: log.v1.RemoveAccess
+	(*CreateToken)(nil),         // 92: log.v1.CreateToken
+	(*SetAccess)(nil),           // 93: log.v1.SetAccess
+	(*StageRestore)(nil),        // 94: log.v1.StageRestore
+	(*CommitRestore)(nil),       // 95: log.v1.CommitRestore
+	(*Refound)(nil),             // 96: log.v1.Refound
+	(*ChangeSnapshot)(nil),      // 97: log.v1.ChangeSnapshot
+	(*CreateSnapshot)(nil),      // 98: log.v1.CreateSnapshot
+	(*ReportSnapshots)(nil),     // 99: log.v1.ReportSnapshots
+	(*SnapshotReport)(nil),      // 100: log.v1.SnapshotReport
+	(*RegisterReward)(nil),      // 101: log.v1.RegisterReward
+	(*RemoveReward)(nil),        // 102: log.v1.RemoveReward
+	(*RewardDemand)(nil),        // 103: log.v1.RewardDemand
+	(*RewardReplicaReport)(nil), // 104: log.v1.RewardReplicaReport
+	(*ReportRewards)(nil),       // 105: log.v1.ReportRewards
+	(*ChangeWorkerPool)(nil),    // 106: log.v1.ChangeWorkerPool
+	(*WorkerPoolSpec)(nil),      // 107: log.v1.WorkerPoolSpec
+	(*WorkerPoolOption)(nil),    // 108: log.v1.WorkerPoolOption
+	(*WorkerPoolPlan)(nil),      // 109: log.v1.WorkerPoolPlan
+	(*DeletePolicy)(nil),        // 110: log.v1.DeletePolicy
 }
 var file_log_v1_log_proto_depIdxs = []int32{
 	3,   // 0: log.v1.Entry.commands:type_name -> log.v1.Command
@@ -9382,125 +10081,135 @@ var file_log_v1_log_proto_depIdxs = []int32{
 	14,  // 3: log.v1.Command.cancel_actions:type_name -> log.v1.CancelActions
 	15,  // 4: log.v1.Command.open_trajectory:type_name -> log.v1.OpenTrajectory
 	16,  // 5: log.v1.Command.close_trajectory:type_name -> log.v1.CloseTrajectory
-	18,  // 6: log.v1.Command.register_node:type_name -> log.v1.RegisterNode
-	22,  // 7: log.v1.Command.report_attempts:type_name -> log.v1.ReportAttempts
-	24,  // 8: log.v1.Command.expire_node:type_name -> log.v1.ExpireNode
-	25,  // 9: log.v1.Command.drain_node:type_name -> log.v1.DrainNode
-	28,  // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
-	33,  // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
-	37,  // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
-	58,  // 13: log.v1.Command.raise_level:type_name -> log.v1.RaiseLevel
-	59,  // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
-	60,  // 15: log.v1.Command.tick:type_name -> log.v1.Tick
-	38,  // 16: log.v1.Command.delete_class:type_name -> log.v1.DeleteClass
-	39,  // 17: log.v1.Command.create_quota:type_name -> log.v1.CreateQuota
-	40,  // 18: log.v1.Command.update_quota:type_name -> log.v1.UpdateQuota
-	41,  // 19: log.v1.Command.delete_quota:type_name -> log.v1.DeleteQuota
-	42,  // 20: log.v1.Command.create_node_group:type_name -> log.v1.CreateNodeGroup
-	46,  // 21: log.v1.Command.delete_node_group:type_name -> log.v1.DeleteNodeGroup
-	47,  // 22: log.v1.Command.resume_ledger:type_name -> log.v1.ResumeLedger
-	48,  // 23: log.v1.Command.submit_job:type_name -> log.v1.SubmitJob
-	52,  // 24: log.v1.Command.change_job:type_name -> log.v1.ChangeJob
-	53,  // 25: log.v1.Command.move_job:type_name -> log.v1.MoveJob
-	54,  // 26: log.v1.Command.acquire_turn:type_name -> log.v1.AcquireTurn
-	55,  // 27: log.v1.Command.end_turn:type_name -> log.v1.EndTurn
-	57,  // 28: log.v1.Command.end_context_switch:type_name -> log.v1.EndContextSwitch
-	56,  // 29: log.v1.Command.submit_hook:type_name -> log.v1.SubmitHook
-	34,  // 30: log.v1.Command.delete_pool:type_name -> log.v1.DeletePool
-	35,  // 31: log.v1.Command.delete_namespace:type_name -> log.v1.DeleteNamespace
-	26,  // 32: log.v1.Command.report_disk:type_name -> log.v1.ReportDisk
-	29,  // 33: log.v1.Command.register_engine:type_name -> log.v1.RegisterEngine
-	30,  // 34: log.v1.Command.remove_engine:type_name -> log.v1.RemoveEngine
-	31,  // 35: log.v1.Command.report_engines:type_name -> log.v1.ReportEngines
-	45,  // 36: log.v1.Command.set_group_members:type_name -> log.v1.SetGroupMembers
-	27,  // 37: log.v1.Command.report_gpus:type_name -> log.v1.ReportGpus
-	63,  // 38: log.v1.Command.request_migration:type_name -> log.v1.RequestMigration
-	64,  // 39: log.v1.Command.cancel_migration:type_name -> log.v1.CancelMigration
-	65,  // 40: log.v1.Command.report_migrations:type_name -> log.v1.ReportMigrations
-	68,  // 41: log.v1.Command.create_rollout:type_name -> log.v1.CreateRollout
-	69,  // 42: log.v1.Command.close_rollout:type_name -> log.v1.CloseRollout
-	70,  // 43: log.v1.Command.put_sample:type_name -> log.v1.PutSample
-	71,  // 44: log.v1.Command.take_batch:type_name -> log.v1.TakeBatch
-	72,  // 45: log.v1.Command.publish_version:type_name -> log.v1.PublishVersion
-	73,  // 46: log.v1.Command.suspend_policy:type_name -> log.v1.SuspendPolicy
-	75,  // 47: log.v1.Command.register_worker:type_name -> log.v1.RegisterWorker
-	76,  // 48: log.v1.Command.update_worker:type_name -> log.v1.UpdateWorker
-	77,  // 49: log.v1.Command.remove_worker:type_name -> log.v1.RemoveWorker
-	81,  // 50: log.v1.Command.report_generations:type_name -> log.v1.ReportGenerations
-	82,  // 51: log.v1.Command.suspend_trajectory:type_name -> log.v1.SuspendTrajectory
-	84,  // 52: log.v1.Command.move_generations:type_name -> log.v1.MoveGenerations
-	93,  // 53: log.v1.Command.register_reward:type_name -> log.v1.RegisterReward
-	94,  // 54: log.v1.Command.remove_reward:type_name -> log.v1.RemoveReward
-	97,  // 55: log.v1.Command.report_rewards:type_name -> log.v1.ReportRewards
-	90,  // 56: log.v1.Command.stage_restore:type_name -> log.v1.StageRestore
-	91,  // 57: log.v1.Command.commit_restore:type_name -> log.v1.CommitRestore
-	92,  // 58: log.v1.Command.refound:type_name -> log.v1.Refound
-	85,  // 59: log.v1.Command.put_access_policy:type_name -> log.v1.PutAccessPolicy
-	86,  // 60: log.v1.Command.put_auth_method:type_name -> log.v1.PutAuthMethod
-	87,  // 61: log.v1.Command.remove_access:type_name -> log.v1.RemoveAccess
-	88,  // 62: log.v1.Command.create_token:type_name -> log.v1.CreateToken
-	89,  // 63: log.v1.Command.set_access:type_name -> log.v1.SetAccess
-	98,  // 64: log.v1.Command.change_worker_pool:type_name -> log.v1.ChangeWorkerPool
-	102, // 65: log.v1.Command.delete_policy:type_name -> log.v1.DeletePolicy
-	36,  // 66: log.v1.Command.update_namespace:type_name -> log.v1.UpdateNamespace
-	17,  // 67: log.v1.Command.extend_trajectory:type_name -> log.v1.ExtendTrajectory
-	6,   // 68: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
-	4,   // 69: log.v1.SubmitActions.request:type_name -> log.v1.Request
-	8,   // 70: log.v1.SubmitActions.actions:type_name -> log.v1.Action
-	9,   // 71: log.v1.Action.needs:type_name -> log.v1.Needs
-	21,  // 72: log.v1.Action.labels:type_name -> log.v1.Label
-	10,  // 73: log.v1.Needs.profile:type_name -> log.v1.Profile
-	12,  // 74: log.v1.Needs.gpus:type_name -> log.v1.Gpus
-	13,  // 75: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
-	11,  // 76: log.v1.Profile.points:type_name -> log.v1.Point
-	4,   // 77: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
-	67,  // 78: log.v1.OpenTrajectory.rollout:type_name -> log.v1.RolloutMembership
-	78,  // 79: log.v1.OpenTrajectory.generation:type_name -> log.v1.GenerationSpec
-	21,  // 80: log.v1.OpenTrajectory.labels:type_name -> log.v1.Label
-	20,  // 81: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
-	21,  // 82: log.v1.RegisterNode.labels:type_name -> log.v1.Label
-	19,  // 83: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
-	23,  // 84: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
-	13,  // 85: log.v1.AttemptReport.usage:type_name -> log.v1.QuotaUse
-	32,  // 86: log.v1.ReportEngines.reports:type_name -> log.v1.EngineReport
-	43,  // 87: log.v1.CreateNodeGroup.members:type_name -> log.v1.GroupMember
-	44,  // 88: log.v1.CreateNodeGroup.selector:type_name -> log.v1.MemberSelector
-	21,  // 89: log.v1.MemberSelector.labels:type_name -> log.v1.Label
-	43,  // 90: log.v1.SetGroupMembers.members:type_name -> log.v1.GroupMember
-	44,  // 91: log.v1.SetGroupMembers.selector:type_name -> log.v1.MemberSelector
-	4,   // 92: log.v1.SubmitJob.request:type_name -> log.v1.Request
-	50,  // 93: log.v1.SubmitJob.cycle:type_name -> log.v1.Cycle
-	49,  // 94: log.v1.SubmitJob.hooks:type_name -> log.v1.DeploymentHooks
-	8,   // 95: log.v1.DeploymentHooks.sleep:type_name -> log.v1.Action
-	8,   // 96: log.v1.DeploymentHooks.wake:type_name -> log.v1.Action
-	8,   // 97: log.v1.DeploymentHooks.prefetch:type_name -> log.v1.Action
-	51,  // 98: log.v1.Cycle.segments:type_name -> log.v1.Segment
-	0,   // 99: log.v1.ChangeJob.change:type_name -> log.v1.JobChange
-	4,   // 100: log.v1.AcquireTurn.request:type_name -> log.v1.Request
-	1,   // 101: log.v1.EndTurn.reason:type_name -> log.v1.TurnEnd
-	62,  // 102: log.v1.Result.refusal:type_name -> log.v1.Refusal
-	4,   // 103: log.v1.RequestMigration.request:type_name -> log.v1.Request
-	66,  // 104: log.v1.ReportMigrations.reports:type_name -> log.v1.MigrationReport
-	4,   // 105: log.v1.CreateRollout.request:type_name -> log.v1.Request
-	74,  // 106: log.v1.RegisterWorker.profile:type_name -> log.v1.WorkerProfilePoint
-	4,   // 107: log.v1.ReportGenerations.request:type_name -> log.v1.Request
-	79,  // 108: log.v1.ReportGenerations.generations:type_name -> log.v1.GenerationReport
-	80,  // 109: log.v1.ReportGenerations.workers:type_name -> log.v1.WorkerReport
-	83,  // 110: log.v1.MoveGenerations.moves:type_name -> log.v1.GenerationMove
-	8,   // 111: log.v1.RegisterReward.action:type_name -> log.v1.Action
-	4,   // 112: log.v1.ReportRewards.request:type_name -> log.v1.Request
-	95,  // 113: log.v1.ReportRewards.demands:type_name -> log.v1.RewardDemand
-	96,  // 114: log.v1.ReportRewards.replicas:type_name -> log.v1.RewardReplicaReport
-	99,  // 115: log.v1.ChangeWorkerPool.declare:type_name -> log.v1.WorkerPoolSpec
-	101, // 116: log.v1.ChangeWorkerPool.plan:type_name -> log.v1.WorkerPoolPlan
-	8,   // 117: log.v1.WorkerPoolSpec.start:type_name -> log.v1.Action
-	100, // 118: log.v1.WorkerPoolSpec.options:type_name -> log.v1.WorkerPoolOption
-	74,  // 119: log.v1.WorkerPoolOption.profile:type_name -> log.v1.WorkerProfilePoint
-	120, // [120:120] is the sub-list for method output_type
-	120, // [120:120] is the sub-list for method input_type
-	120, // [120:120] is the sub-list for extension type_name
-	120, // [120:120] is the sub-list for extension extendee
-	0,   // [0:120] is the sub-list for field type_name
+	21,  // 6: log.v1.Command.register_node:type_name -> log.v1.RegisterNode
+	25,  // 7: log.v1.Command.report_attempts:type_name -> log.v1.ReportAttempts
+	27,  // 8: log.v1.Command.expire_node:type_name -> log.v1.ExpireNode
+	28,  // 9: log.v1.Command.drain_node:type_name -> log.v1.DrainNode
+	31,  // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
+	36,  // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
+	40,  // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
+	61,  // 13: log.v1.Command.raise_level:type_name -> log.v1.RaiseLevel
+	62,  // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
+	63,  // 15: log.v1.Command.tick:type_name -> log.v1.Tick
+	41,  // 16: log.v1.Command.delete_class:type_name -> log.v1.DeleteClass
+	42,  // 17: log.v1.Command.create_quota:type_name -> log.v1.CreateQuota
+	43,  // 18: log.v1.Command.update_quota:type_name -> log.v1.UpdateQuota
+	44,  // 19: log.v1.Command.delete_quota:type_name -> log.v1.DeleteQuota
+	45,  // 20: log.v1.Command.create_node_group:type_name -> log.v1.CreateNodeGroup
+	49,  // 21: log.v1.Command.delete_node_group:type_name -> log.v1.DeleteNodeGroup
+	50,  // 22: log.v1.Command.resume_ledger:type_name -> log.v1.ResumeLedger
+	51,  // 23: log.v1.Command.submit_job:type_name -> log.v1.SubmitJob
+	55,  // 24: log.v1.Command.change_job:type_name -> log.v1.ChangeJob
+	56,  // 25: log.v1.Command.move_job:type_name -> log.v1.MoveJob
+	57,  // 26: log.v1.Command.acquire_turn:type_name -> log.v1.AcquireTurn
+	58,  // 27: log.v1.Command.end_turn:type_name -> log.v1.EndTurn
+	60,  // 28: log.v1.Command.end_context_switch:type_name -> log.v1.EndContextSwitch
+	59,  // 29: log.v1.Command.submit_hook:type_name -> log.v1.SubmitHook
+	37,  // 30: log.v1.Command.delete_pool:type_name -> log.v1.DeletePool
+	38,  // 31: log.v1.Command.delete_namespace:type_name -> log.v1.DeleteNamespace
+	29,  // 32: log.v1.Command.report_disk:type_name -> log.v1.ReportDisk
+	32,  // 33: log.v1.Command.register_engine:type_name -> log.v1.RegisterEngine
+	33,  // 34: log.v1.Command.remove_engine:type_name -> log.v1.RemoveEngine
+	34,  // 35: log.v1.Command.report_engines:type_name -> log.v1.ReportEngines
+	48,  // 36: log.v1.Command.set_group_members:type_name -> log.v1.SetGroupMembers
+	30,  // 37: log.v1.Command.report_gpus:type_name -> log.v1.ReportGpus
+	66,  // 38: log.v1.Command.request_migration:type_name -> log.v1.RequestMigration
+	67,  // 39: log.v1.Command.cancel_migration:type_name -> log.v1.CancelMigration
+	68,  // 40: log.v1.Command.report_migrations:type_name -> log.v1.ReportMigrations
+	71,  // 41: log.v1.Command.create_rollout:type_name -> log.v1.CreateRollout
+	72,  // 42: log.v1.Command.close_rollout:type_name -> log.v1.CloseRollout
+	73,  // 43: log.v1.Command.put_sample:type_name -> log.v1.PutSample
+	74,  // 44: log.v1.Command.take_batch:type_name -> log.v1.TakeBatch
+	75,  // 45: log.v1.Command.publish_version:type_name -> log.v1.PublishVersion
+	76,  // 46: log.v1.Command.suspend_policy:type_name -> log.v1.SuspendPolicy
+	78,  // 47: log.v1.Command.register_worker:type_name -> log.v1.RegisterWorker
+	79,  // 48: log.v1.Command.update_worker:type_name -> log.v1.UpdateWorker
+	80,  // 49: log.v1.Command.remove_worker:type_name -> log.v1.RemoveWorker
+	85,  // 50: log.v1.Command.report_generations:type_name -> log.v1.ReportGenerations
+	86,  // 51: log.v1.Command.suspend_trajectory:type_name -> log.v1.SuspendTrajectory
+	88,  // 52: log.v1.Command.move_generations:type_name -> log.v1.MoveGenerations
+	97,  // 53: log.v1.Command.change_snapshot:type_name -> log.v1.ChangeSnapshot
+	101, // 54: log.v1.Command.register_reward:type_name -> log.v1.RegisterReward
+	102, // 55: log.v1.Command.remove_reward:type_name -> log.v1.RemoveReward
+	105, // 56: log.v1.Command.report_rewards:type_name -> log.v1.ReportRewards
+	99,  // 57: log.v1.Command.report_snapshots:type_name -> log.v1.ReportSnapshots
+	94,  // 58: log.v1.Command.stage_restore:type_name -> log.v1.StageRestore
+	95,  // 59: log.v1.Command.commit_restore:type_name -> log.v1.CommitRestore
+	96,  // 60: log.v1.Command.refound:type_name -> log.v1.Refound
+	89,  // 61: log.v1.Command.put_access_policy:type_name -> log.v1.PutAccessPolicy
+	90,  // 62: log.v1.Command.put_auth_method:type_name -> log.v1.PutAuthMethod
+	91,  // 63: log.v1.Command.remove_access:type_name -> log.v1.RemoveAccess
+	92,  // 64: log.v1.Command.create_token:type_name -> log.v1.CreateToken
+	93,  // 65: log.v1.Command.set_access:type_name -> log.v1.SetAccess
+	106, // 66: log.v1.Command.change_worker_pool:type_name -> log.v1.ChangeWorkerPool
+	110, // 67: log.v1.Command.delete_policy:type_name -> log.v1.DeletePolicy
+	39,  // 68: log.v1.Command.update_namespace:type_name -> log.v1.UpdateNamespace
+	17,  // 69: log.v1.Command.extend_trajectory:type_name -> log.v1.ExtendTrajectory
+	18,  // 70: log.v1.Command.pause_trajectory:type_name -> log.v1.PauseTrajectory
+	19,  // 71: log.v1.Command.report_frozen:type_name -> log.v1.ReportFrozen
+	81,  // 72: log.v1.Command.set_affinity:type_name -> log.v1.SetAffinity
+	6,   // 73: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
+	4,   // 74: log.v1.SubmitActions.request:type_name -> log.v1.Request
+	8,   // 75: log.v1.SubmitActions.actions:type_name -> log.v1.Action
+	9,   // 76: log.v1.Action.needs:type_name -> log.v1.Needs
+	24,  // 77: log.v1.Action.labels:type_name -> log.v1.Label
+	10,  // 78: log.v1.Needs.profile:type_name -> log.v1.Profile
+	12,  // 79: log.v1.Needs.gpus:type_name -> log.v1.Gpus
+	13,  // 80: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
+	11,  // 81: log.v1.Profile.points:type_name -> log.v1.Point
+	4,   // 82: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
+	70,  // 83: log.v1.OpenTrajectory.rollout:type_name -> log.v1.RolloutMembership
+	82,  // 84: log.v1.OpenTrajectory.generation:type_name -> log.v1.GenerationSpec
+	24,  // 85: log.v1.OpenTrajectory.labels:type_name -> log.v1.Label
+	20,  // 86: log.v1.ReportFrozen.attempts:type_name -> log.v1.FrozenAttempt
+	23,  // 87: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
+	24,  // 88: log.v1.RegisterNode.labels:type_name -> log.v1.Label
+	22,  // 89: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
+	26,  // 90: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
+	13,  // 91: log.v1.AttemptReport.usage:type_name -> log.v1.QuotaUse
+	35,  // 92: log.v1.ReportEngines.reports:type_name -> log.v1.EngineReport
+	46,  // 93: log.v1.CreateNodeGroup.members:type_name -> log.v1.GroupMember
+	47,  // 94: log.v1.CreateNodeGroup.selector:type_name -> log.v1.MemberSelector
+	24,  // 95: log.v1.MemberSelector.labels:type_name -> log.v1.Label
+	46,  // 96: log.v1.SetGroupMembers.members:type_name -> log.v1.GroupMember
+	47,  // 97: log.v1.SetGroupMembers.selector:type_name -> log.v1.MemberSelector
+	4,   // 98: log.v1.SubmitJob.request:type_name -> log.v1.Request
+	53,  // 99: log.v1.SubmitJob.cycle:type_name -> log.v1.Cycle
+	52,  // 100: log.v1.SubmitJob.hooks:type_name -> log.v1.DeploymentHooks
+	24,  // 101: log.v1.SubmitJob.labels:type_name -> log.v1.Label
+	8,   // 102: log.v1.DeploymentHooks.sleep:type_name -> log.v1.Action
+	8,   // 103: log.v1.DeploymentHooks.wake:type_name -> log.v1.Action
+	8,   // 104: log.v1.DeploymentHooks.prefetch:type_name -> log.v1.Action
+	54,  // 105: log.v1.Cycle.segments:type_name -> log.v1.Segment
+	0,   // 106: log.v1.ChangeJob.change:type_name -> log.v1.JobChange
+	4,   // 107: log.v1.AcquireTurn.request:type_name -> log.v1.Request
+	1,   // 108: log.v1.EndTurn.reason:type_name -> log.v1.TurnEnd
+	65,  // 109: log.v1.Result.refusal:type_name -> log.v1.Refusal
+	4,   // 110: log.v1.RequestMigration.request:type_name -> log.v1.Request
+	69,  // 111: log.v1.ReportMigrations.reports:type_name -> log.v1.MigrationReport
+	4,   // 112: log.v1.CreateRollout.request:type_name -> log.v1.Request
+	77,  // 113: log.v1.RegisterWorker.profile:type_name -> log.v1.WorkerProfilePoint
+	4,   // 114: log.v1.ReportGenerations.request:type_name -> log.v1.Request
+	83,  // 115: log.v1.ReportGenerations.generations:type_name -> log.v1.GenerationReport
+	84,  // 116: log.v1.ReportGenerations.workers:type_name -> log.v1.WorkerReport
+	87,  // 117: log.v1.MoveGenerations.moves:type_name -> log.v1.GenerationMove
+	98,  // 118: log.v1.ChangeSnapshot.create:type_name -> log.v1.CreateSnapshot
+	4,   // 119: log.v1.CreateSnapshot.request:type_name -> log.v1.Request
+	100, // 120: log.v1.ReportSnapshots.reports:type_name -> log.v1.SnapshotReport
+	8,   // 121: log.v1.RegisterReward.action:type_name -> log.v1.Action
+	4,   // 122: log.v1.ReportRewards.request:type_name -> log.v1.Request
+	103, // 123: log.v1.ReportRewards.demands:type_name -> log.v1.RewardDemand
+	104, // 124: log.v1.ReportRewards.replicas:type_name -> log.v1.RewardReplicaReport
+	107, // 125: log.v1.ChangeWorkerPool.declare:type_name -> log.v1.WorkerPoolSpec
+	109, // 126: log.v1.ChangeWorkerPool.plan:type_name -> log.v1.WorkerPoolPlan
+	8,   // 127: log.v1.WorkerPoolSpec.start:type_name -> log.v1.Action
+	108, // 128: log.v1.WorkerPoolSpec.options:type_name -> log.v1.WorkerPoolOption
+	77,  // 129: log.v1.WorkerPoolOption.profile:type_name -> log.v1.WorkerProfilePoint
+	130, // [130:130] is the sub-list for method output_type
+	130, // [130:130] is the sub-list for method input_type
+	130, // [130:130] is the sub-list for extension type_name
+	130, // [130:130] is the sub-list for extension extendee
+	0,   // [0:130] is the sub-list for field type_name
 }
 
 func init() { file_log_v1_log_proto_init() }
@@ -9561,9 +10270,11 @@ func file_log_v1_log_proto_init() {
 		(*Command_ReportGenerations)(nil),
 		(*Command_SuspendTrajectory)(nil),
 		(*Command_MoveGenerations)(nil),
+		(*Command_ChangeSnapshot)(nil),
 		(*Command_RegisterReward)(nil),
 		(*Command_RemoveReward)(nil),
 		(*Command_ReportRewards)(nil),
+		(*Command_ReportSnapshots)(nil),
 		(*Command_StageRestore)(nil),
 		(*Command_CommitRestore)(nil),
 		(*Command_Refound)(nil),
@@ -9576,11 +10287,18 @@ func file_log_v1_log_proto_init() {
 		(*Command_DeletePolicy)(nil),
 		(*Command_UpdateNamespace)(nil),
 		(*Command_ExtendTrajectory)(nil),
+		(*Command_PauseTrajectory)(nil),
+		(*Command_ReportFrozen)(nil),
+		(*Command_SetAffinity)(nil),
 	}
-	file_log_v1_log_proto_msgTypes[34].OneofWrappers = []any{}
-	file_log_v1_log_proto_msgTypes[38].OneofWrappers = []any{}
-	file_log_v1_log_proto_msgTypes[74].OneofWrappers = []any{}
-	file_log_v1_log_proto_msgTypes[96].OneofWrappers = []any{
+	file_log_v1_log_proto_msgTypes[37].OneofWrappers = []any{}
+	file_log_v1_log_proto_msgTypes[41].OneofWrappers = []any{}
+	file_log_v1_log_proto_msgTypes[77].OneofWrappers = []any{}
+	file_log_v1_log_proto_msgTypes[95].OneofWrappers = []any{
+		(*ChangeSnapshot_Create)(nil),
+		(*ChangeSnapshot_Delete)(nil),
+	}
+	file_log_v1_log_proto_msgTypes[104].OneofWrappers = []any{
 		(*ChangeWorkerPool_Declare)(nil),
 		(*ChangeWorkerPool_Remove)(nil),
 		(*ChangeWorkerPool_Plan)(nil),
@@ -9593,7 +10311,7 @@ func file_log_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_v1_log_proto_rawDesc), len(file_log_v1_log_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   101,
+			NumMessages:   109,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -3129,7 +3129,10 @@ type OutputChunk struct {
 	// Position of data in its stream. A jump says that older output was dropped.
 	Offset uint64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
 	// Attempt that wrote it. Set by servers, not by agents.
-	Attempt       uint32 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Attempt uint32 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// When data had been written, by the clock of the node, to about a quarter of a second;
+	// coarser for the beginning of long output. Only if times were asked for.
+	Time          *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=time,proto3" json:"time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3192,6 +3195,13 @@ func (x *OutputChunk) GetAttempt() uint32 {
 	return 0
 }
 
+func (x *OutputChunk) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
 type ReadActionOutputRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ActionId uint64                 `protobuf:"varint,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
@@ -3200,8 +3210,14 @@ type ReadActionOutputRequest struct {
 	// Stay until the attempt has ended.
 	Follow bool `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
 	// Where to start in each stream.
-	StdoutOffset  uint64 `protobuf:"varint,4,opt,name=stdout_offset,json=stdoutOffset,proto3" json:"stdout_offset,omitempty"`
-	StderrOffset  uint64 `protobuf:"varint,5,opt,name=stderr_offset,json=stderrOffset,proto3" json:"stderr_offset,omitempty"`
+	StdoutOffset uint64 `protobuf:"varint,4,opt,name=stdout_offset,json=stdoutOffset,proto3" json:"stdout_offset,omitempty"`
+	StderrOffset uint64 `protobuf:"varint,5,opt,name=stderr_offset,json=stderrOffset,proto3" json:"stderr_offset,omitempty"`
+	// Leave out what was written before this time, by the clock of the node. A quarter of a
+	// second more may come, and more of the beginning of long output. Output that an earlier
+	// release kept is refused with OUTPUT_HAS_NO_TIMES.
+	Since *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=since,proto3" json:"since,omitempty"`
+	// Say of each chunk when it was written. OUTPUT_HAS_NO_TIMES if that is not known.
+	Times         bool `protobuf:"varint,7,opt,name=times,proto3" json:"times,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3269,6 +3285,20 @@ func (x *ReadActionOutputRequest) GetStderrOffset() uint64 {
 		return x.StderrOffset
 	}
 	return 0
+}
+
+func (x *ReadActionOutputRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *ReadActionOutputRequest) GetTimes() bool {
+	if x != nil {
+		return x.Times
+	}
+	return false
 }
 
 type ReadActionOutputResponse struct {
@@ -3649,18 +3679,21 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\x11RunActionResponse\x12)\n" +
 	"\x06action\x18\x01 \x01(\v2\x0f.rota.v1.ActionH\x00R\x06action\x12.\n" +
 	"\x06output\x18\x02 \x01(\v2\x14.rota.v1.OutputChunkH\x00R\x06outputB\b\n" +
-	"\x06update\"\x82\x01\n" +
+	"\x06update\"\xb2\x01\n" +
 	"\vOutputChunk\x12-\n" +
 	"\x06stream\x18\x01 \x01(\x0e2\x15.rota.v1.OutputStreamR\x06stream\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x04R\x06offset\x12\x18\n" +
-	"\aattempt\x18\x04 \x01(\rR\aattempt\"\xb2\x01\n" +
+	"\aattempt\x18\x04 \x01(\rR\aattempt\x12.\n" +
+	"\x04time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xfa\x01\n" +
 	"\x17ReadActionOutputRequest\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x16\n" +
 	"\x06follow\x18\x03 \x01(\bR\x06follow\x12#\n" +
 	"\rstdout_offset\x18\x04 \x01(\x04R\fstdoutOffset\x12#\n" +
-	"\rstderr_offset\x18\x05 \x01(\x04R\fstderrOffset\"F\n" +
+	"\rstderr_offset\x18\x05 \x01(\x04R\fstderrOffset\x120\n" +
+	"\x05since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x14\n" +
+	"\x05times\x18\a \x01(\bR\x05times\"F\n" +
 	"\x18ReadActionOutputResponse\x12*\n" +
 	"\x05chunk\x18\x01 \x01(\v2\x14.rota.v1.OutputChunkR\x05chunk\"\xab\x01\n" +
 	"\vErrorDetail\x12\x16\n" +
@@ -3850,31 +3883,33 @@ var file_rota_v1_action_proto_depIdxs = []int32{
 	16, // 64: rota.v1.RunActionResponse.action:type_name -> rota.v1.Action
 	37, // 65: rota.v1.RunActionResponse.output:type_name -> rota.v1.OutputChunk
 	4,  // 66: rota.v1.OutputChunk.stream:type_name -> rota.v1.OutputStream
-	37, // 67: rota.v1.ReadActionOutputResponse.chunk:type_name -> rota.v1.OutputChunk
-	46, // 68: rota.v1.ErrorDetail.retry_delay:type_name -> google.protobuf.Duration
-	18, // 69: rota.v1.ActionService.SubmitActions:input_type -> rota.v1.SubmitActionsRequest
-	20, // 70: rota.v1.ActionService.BatchSubmitActions:input_type -> rota.v1.BatchSubmitActionsRequest
-	23, // 71: rota.v1.ActionService.GetAction:input_type -> rota.v1.GetActionRequest
-	25, // 72: rota.v1.ActionService.ListActions:input_type -> rota.v1.ListActionsRequest
-	27, // 73: rota.v1.ActionService.SummarizeActions:input_type -> rota.v1.SummarizeActionsRequest
-	30, // 74: rota.v1.ActionService.WatchActions:input_type -> rota.v1.WatchActionsRequest
-	33, // 75: rota.v1.ActionService.CancelActions:input_type -> rota.v1.CancelActionsRequest
-	35, // 76: rota.v1.ActionService.RunAction:input_type -> rota.v1.RunActionRequest
-	38, // 77: rota.v1.ActionService.ReadActionOutput:input_type -> rota.v1.ReadActionOutputRequest
-	19, // 78: rota.v1.ActionService.SubmitActions:output_type -> rota.v1.SubmitActionsResponse
-	21, // 79: rota.v1.ActionService.BatchSubmitActions:output_type -> rota.v1.BatchSubmitActionsResponse
-	24, // 80: rota.v1.ActionService.GetAction:output_type -> rota.v1.GetActionResponse
-	26, // 81: rota.v1.ActionService.ListActions:output_type -> rota.v1.ListActionsResponse
-	28, // 82: rota.v1.ActionService.SummarizeActions:output_type -> rota.v1.SummarizeActionsResponse
-	31, // 83: rota.v1.ActionService.WatchActions:output_type -> rota.v1.WatchActionsResponse
-	34, // 84: rota.v1.ActionService.CancelActions:output_type -> rota.v1.CancelActionsResponse
-	36, // 85: rota.v1.ActionService.RunAction:output_type -> rota.v1.RunActionResponse
-	39, // 86: rota.v1.ActionService.ReadActionOutput:output_type -> rota.v1.ReadActionOutputResponse
-	78, // [78:87] is the sub-list for method output_type
-	69, // [69:78] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	48, // 67: rota.v1.OutputChunk.time:type_name -> google.protobuf.Timestamp
+	48, // 68: rota.v1.ReadActionOutputRequest.since:type_name -> google.protobuf.Timestamp
+	37, // 69: rota.v1.ReadActionOutputResponse.chunk:type_name -> rota.v1.OutputChunk
+	46, // 70: rota.v1.ErrorDetail.retry_delay:type_name -> google.protobuf.Duration
+	18, // 71: rota.v1.ActionService.SubmitActions:input_type -> rota.v1.SubmitActionsRequest
+	20, // 72: rota.v1.ActionService.BatchSubmitActions:input_type -> rota.v1.BatchSubmitActionsRequest
+	23, // 73: rota.v1.ActionService.GetAction:input_type -> rota.v1.GetActionRequest
+	25, // 74: rota.v1.ActionService.ListActions:input_type -> rota.v1.ListActionsRequest
+	27, // 75: rota.v1.ActionService.SummarizeActions:input_type -> rota.v1.SummarizeActionsRequest
+	30, // 76: rota.v1.ActionService.WatchActions:input_type -> rota.v1.WatchActionsRequest
+	33, // 77: rota.v1.ActionService.CancelActions:input_type -> rota.v1.CancelActionsRequest
+	35, // 78: rota.v1.ActionService.RunAction:input_type -> rota.v1.RunActionRequest
+	38, // 79: rota.v1.ActionService.ReadActionOutput:input_type -> rota.v1.ReadActionOutputRequest
+	19, // 80: rota.v1.ActionService.SubmitActions:output_type -> rota.v1.SubmitActionsResponse
+	21, // 81: rota.v1.ActionService.BatchSubmitActions:output_type -> rota.v1.BatchSubmitActionsResponse
+	24, // 82: rota.v1.ActionService.GetAction:output_type -> rota.v1.GetActionResponse
+	26, // 83: rota.v1.ActionService.ListActions:output_type -> rota.v1.ListActionsResponse
+	28, // 84: rota.v1.ActionService.SummarizeActions:output_type -> rota.v1.SummarizeActionsResponse
+	31, // 85: rota.v1.ActionService.WatchActions:output_type -> rota.v1.WatchActionsResponse
+	34, // 86: rota.v1.ActionService.CancelActions:output_type -> rota.v1.CancelActionsResponse
+	36, // 87: rota.v1.ActionService.RunAction:output_type -> rota.v1.RunActionResponse
+	39, // 88: rota.v1.ActionService.ReadActionOutput:output_type -> rota.v1.ReadActionOutputResponse
+	80, // [80:89] is the sub-list for method output_type
+	71, // [71:80] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_action_proto_init() }

@@ -10,6 +10,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -467,8 +468,11 @@ type WatchNodeResponse struct {
 	// The trajectories that are open on the node, with messages that have every attempt. The
 	// agent removes the directories of others. Absent: the server does not say.
 	OpenTrajectories *OpenTrajectories `protobuf:"bytes,9,opt,name=open_trajectories,json=openTrajectories,proto3" json:"open_trajectories,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The snapshots of the node, in the first message of a stream and when they have changed;
+	// always all of them. Absent: as before.
+	Snapshots     *NodeSnapshots `protobuf:"bytes,33,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchNodeResponse) Reset() {
@@ -564,6 +568,208 @@ func (x *WatchNodeResponse) GetOpenTrajectories() *OpenTrajectories {
 	return nil
 }
 
+func (x *WatchNodeResponse) GetSnapshots() *NodeSnapshots {
+	if x != nil {
+		return x.Snapshots
+	}
+	return nil
+}
+
+// NodeSnapshots are the snapshots that a node should have, and who begins with them.
+type NodeSnapshots struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The agent takes those that are CREATING, and removes those that are REMOVING or missing.
+	Snapshots     []*DesiredSnapshot `protobuf:"bytes,1,rep,name=snapshots,proto3" json:"snapshots,omitempty"`
+	Forks         []*Fork            `protobuf:"bytes,2,rep,name=forks,proto3" json:"forks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeSnapshots) Reset() {
+	*x = NodeSnapshots{}
+	mi := &file_rota_v1_agent_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeSnapshots) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeSnapshots) ProtoMessage() {}
+
+func (x *NodeSnapshots) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeSnapshots.ProtoReflect.Descriptor instead.
+func (*NodeSnapshots) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *NodeSnapshots) GetSnapshots() []*DesiredSnapshot {
+	if x != nil {
+		return x.Snapshots
+	}
+	return nil
+}
+
+func (x *NodeSnapshots) GetForks() []*Fork {
+	if x != nil {
+		return x.Forks
+	}
+	return nil
+}
+
+// DesiredSnapshot is a snapshot that is on a node, or should be or cease to be there.
+type DesiredSnapshot struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	SnapshotId   uint64                 `protobuf:"varint,1,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	TrajectoryId uint64                 `protobuf:"varint,2,opt,name=trajectory_id,json=trajectoryId,proto3" json:"trajectory_id,omitempty"`
+	State        SnapshotState          `protobuf:"varint,3,opt,name=state,proto3,enum=rota.v1.SnapshotState" json:"state,omitempty"`
+	// Of the trajectory: the snapshot has its root file system, too.
+	Container bool `protobuf:"varint,4,opt,name=container,proto3" json:"container,omitempty"`
+	// Its bytes have been reported.
+	Counted bool `protobuf:"varint,5,opt,name=counted,proto3" json:"counted,omitempty"`
+	// The trajectory is open on the node.
+	TrajectoryOpen bool `protobuf:"varint,6,opt,name=trajectory_open,json=trajectoryOpen,proto3" json:"trajectory_open,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *DesiredSnapshot) Reset() {
+	*x = DesiredSnapshot{}
+	mi := &file_rota_v1_agent_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DesiredSnapshot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DesiredSnapshot) ProtoMessage() {}
+
+func (x *DesiredSnapshot) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DesiredSnapshot.ProtoReflect.Descriptor instead.
+func (*DesiredSnapshot) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DesiredSnapshot) GetSnapshotId() uint64 {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return 0
+}
+
+func (x *DesiredSnapshot) GetTrajectoryId() uint64 {
+	if x != nil {
+		return x.TrajectoryId
+	}
+	return 0
+}
+
+func (x *DesiredSnapshot) GetState() SnapshotState {
+	if x != nil {
+		return x.State
+	}
+	return SnapshotState_SNAPSHOT_STATE_UNSPECIFIED
+}
+
+func (x *DesiredSnapshot) GetContainer() bool {
+	if x != nil {
+		return x.Container
+	}
+	return false
+}
+
+func (x *DesiredSnapshot) GetCounted() bool {
+	if x != nil {
+		return x.Counted
+	}
+	return false
+}
+
+func (x *DesiredSnapshot) GetTrajectoryOpen() bool {
+	if x != nil {
+		return x.TrajectoryOpen
+	}
+	return false
+}
+
+// Fork is an open trajectory of the node whose files begin with a snapshot.
+type Fork struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TrajectoryId  uint64                 `protobuf:"varint,1,opt,name=trajectory_id,json=trajectoryId,proto3" json:"trajectory_id,omitempty"`
+	SnapshotId    uint64                 `protobuf:"varint,2,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fork) Reset() {
+	*x = Fork{}
+	mi := &file_rota_v1_agent_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fork) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fork) ProtoMessage() {}
+
+func (x *Fork) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fork.ProtoReflect.Descriptor instead.
+func (*Fork) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Fork) GetTrajectoryId() uint64 {
+	if x != nil {
+		return x.TrajectoryId
+	}
+	return 0
+}
+
+func (x *Fork) GetSnapshotId() uint64 {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return 0
+}
+
 // OpenTrajectories are all trajectories that are open on a node.
 type OpenTrajectories struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -574,7 +780,7 @@ type OpenTrajectories struct {
 
 func (x *OpenTrajectories) Reset() {
 	*x = OpenTrajectories{}
-	mi := &file_rota_v1_agent_proto_msgTypes[6]
+	mi := &file_rota_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -586,7 +792,7 @@ func (x *OpenTrajectories) String() string {
 func (*OpenTrajectories) ProtoMessage() {}
 
 func (x *OpenTrajectories) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[6]
+	mi := &file_rota_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -599,7 +805,7 @@ func (x *OpenTrajectories) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTrajectories.ProtoReflect.Descriptor instead.
 func (*OpenTrajectories) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *OpenTrajectories) GetIds() []uint64 {
@@ -625,7 +831,7 @@ type DesiredMigration struct {
 
 func (x *DesiredMigration) Reset() {
 	*x = DesiredMigration{}
-	mi := &file_rota_v1_agent_proto_msgTypes[7]
+	mi := &file_rota_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -637,7 +843,7 @@ func (x *DesiredMigration) String() string {
 func (*DesiredMigration) ProtoMessage() {}
 
 func (x *DesiredMigration) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[7]
+	mi := &file_rota_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -650,7 +856,7 @@ func (x *DesiredMigration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredMigration.ProtoReflect.Descriptor instead.
 func (*DesiredMigration) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DesiredMigration) GetMigrationId() uint64 {
@@ -702,7 +908,7 @@ type DesiredEngine struct {
 
 func (x *DesiredEngine) Reset() {
 	*x = DesiredEngine{}
-	mi := &file_rota_v1_agent_proto_msgTypes[8]
+	mi := &file_rota_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -714,7 +920,7 @@ func (x *DesiredEngine) String() string {
 func (*DesiredEngine) ProtoMessage() {}
 
 func (x *DesiredEngine) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[8]
+	mi := &file_rota_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -727,7 +933,7 @@ func (x *DesiredEngine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredEngine.ProtoReflect.Descriptor instead.
 func (*DesiredEngine) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DesiredEngine) GetSpec() *EngineSpec {
@@ -769,7 +975,7 @@ type GoneAttempt struct {
 
 func (x *GoneAttempt) Reset() {
 	*x = GoneAttempt{}
-	mi := &file_rota_v1_agent_proto_msgTypes[9]
+	mi := &file_rota_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -781,7 +987,7 @@ func (x *GoneAttempt) String() string {
 func (*GoneAttempt) ProtoMessage() {}
 
 func (x *GoneAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[9]
+	mi := &file_rota_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -794,7 +1000,7 @@ func (x *GoneAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneAttempt.ProtoReflect.Descriptor instead.
 func (*GoneAttempt) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GoneAttempt) GetActionId() uint64 {
@@ -840,6 +1046,9 @@ type Assignment struct {
 	Engine string `protobuf:"bytes,15,opt,name=engine,proto3" json:"engine,omitempty"`
 	// The attempt's place in its gang; absent: it belongs to none.
 	Gang *GangPlace `protobuf:"bytes,16,opt,name=gang,proto3" json:"gang,omitempty"`
+	// The pause that it is to be frozen for: its processes stop where they are, and it holds no CPUs
+	// once ReportFrozen has said so. 0: it runs. Its CPUs are its own again before it goes on.
+	Freeze uint32 `protobuf:"varint,17,opt,name=freeze,proto3" json:"freeze,omitempty"`
 	// W3C trace context that the spans of the attempt are under; empty: none.
 	Traceparent string `protobuf:"bytes,40,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// Its standard input is open; see ActionSpec.
@@ -847,14 +1056,16 @@ type Assignment struct {
 	// Its terminal; see ActionSpec.
 	Tty *TerminalSize `protobuf:"bytes,45,opt,name=tty,proto3" json:"tty,omitempty"`
 	// The sandbox of its trajectory, which the command runs in; absent: it is a process of the node.
-	Container     *Container `protobuf:"bytes,41,opt,name=container,proto3" json:"container,omitempty"`
+	Container *Container `protobuf:"bytes,41,opt,name=container,proto3" json:"container,omitempty"`
+	// The snapshot that the files of its trajectory begin with; 0: none.
+	SnapshotId    uint64 `protobuf:"varint,33,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_rota_v1_agent_proto_msgTypes[10]
+	mi := &file_rota_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -866,7 +1077,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[10]
+	mi := &file_rota_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -879,7 +1090,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Assignment) GetActionId() uint64 {
@@ -987,6 +1198,13 @@ func (x *Assignment) GetGang() *GangPlace {
 	return nil
 }
 
+func (x *Assignment) GetFreeze() uint32 {
+	if x != nil {
+		return x.Freeze
+	}
+	return 0
+}
+
 func (x *Assignment) GetTraceparent() string {
 	if x != nil {
 		return x.Traceparent
@@ -1015,6 +1233,13 @@ func (x *Assignment) GetContainer() *Container {
 	return nil
 }
 
+func (x *Assignment) GetSnapshotId() uint64 {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return 0
+}
+
 // GangPlace is where an attempt stands in its gang.
 type GangPlace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1027,7 +1252,7 @@ type GangPlace struct {
 
 func (x *GangPlace) Reset() {
 	*x = GangPlace{}
-	mi := &file_rota_v1_agent_proto_msgTypes[11]
+	mi := &file_rota_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1264,7 @@ func (x *GangPlace) String() string {
 func (*GangPlace) ProtoMessage() {}
 
 func (x *GangPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[11]
+	mi := &file_rota_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1277,7 @@ func (x *GangPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GangPlace.ProtoReflect.Descriptor instead.
 func (*GangPlace) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GangPlace) GetRank() uint32 {
@@ -1082,7 +1307,7 @@ type QuotaKey struct {
 
 func (x *QuotaKey) Reset() {
 	*x = QuotaKey{}
-	mi := &file_rota_v1_agent_proto_msgTypes[12]
+	mi := &file_rota_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1094,7 +1319,7 @@ func (x *QuotaKey) String() string {
 func (*QuotaKey) ProtoMessage() {}
 
 func (x *QuotaKey) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[12]
+	mi := &file_rota_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1107,7 +1332,7 @@ func (x *QuotaKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotaKey.ProtoReflect.Descriptor instead.
 func (*QuotaKey) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *QuotaKey) GetQuota() string {
@@ -1143,7 +1368,7 @@ type ReportAttemptsRequest struct {
 
 func (x *ReportAttemptsRequest) Reset() {
 	*x = ReportAttemptsRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[13]
+	mi := &file_rota_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1155,7 +1380,7 @@ func (x *ReportAttemptsRequest) String() string {
 func (*ReportAttemptsRequest) ProtoMessage() {}
 
 func (x *ReportAttemptsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[13]
+	mi := &file_rota_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1168,7 +1393,7 @@ func (x *ReportAttemptsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAttemptsRequest.ProtoReflect.Descriptor instead.
 func (*ReportAttemptsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReportAttemptsRequest) GetName() string {
@@ -1208,7 +1433,7 @@ type AttemptReport struct {
 
 func (x *AttemptReport) Reset() {
 	*x = AttemptReport{}
-	mi := &file_rota_v1_agent_proto_msgTypes[14]
+	mi := &file_rota_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1220,7 +1445,7 @@ func (x *AttemptReport) String() string {
 func (*AttemptReport) ProtoMessage() {}
 
 func (x *AttemptReport) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[14]
+	mi := &file_rota_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1233,7 +1458,7 @@ func (x *AttemptReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptReport.ProtoReflect.Descriptor instead.
 func (*AttemptReport) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AttemptReport) GetActionId() uint64 {
@@ -1282,7 +1507,7 @@ type Throttle struct {
 
 func (x *Throttle) Reset() {
 	*x = Throttle{}
-	mi := &file_rota_v1_agent_proto_msgTypes[15]
+	mi := &file_rota_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1294,7 +1519,7 @@ func (x *Throttle) String() string {
 func (*Throttle) ProtoMessage() {}
 
 func (x *Throttle) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[15]
+	mi := &file_rota_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1307,7 +1532,7 @@ func (x *Throttle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Throttle.ProtoReflect.Descriptor instead.
 func (*Throttle) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Throttle) GetRetryAfter() *durationpb.Duration {
@@ -1328,7 +1553,7 @@ type ReportAttemptsResponse struct {
 
 func (x *ReportAttemptsResponse) Reset() {
 	*x = ReportAttemptsResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[16]
+	mi := &file_rota_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1340,7 +1565,7 @@ func (x *ReportAttemptsResponse) String() string {
 func (*ReportAttemptsResponse) ProtoMessage() {}
 
 func (x *ReportAttemptsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[16]
+	mi := &file_rota_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1353,7 +1578,7 @@ func (x *ReportAttemptsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAttemptsResponse.ProtoReflect.Descriptor instead.
 func (*ReportAttemptsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReportAttemptsResponse) GetIndex() uint64 {
@@ -1374,7 +1599,7 @@ type ReportDiskRequest struct {
 
 func (x *ReportDiskRequest) Reset() {
 	*x = ReportDiskRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[17]
+	mi := &file_rota_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1611,7 @@ func (x *ReportDiskRequest) String() string {
 func (*ReportDiskRequest) ProtoMessage() {}
 
 func (x *ReportDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[17]
+	mi := &file_rota_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1624,7 @@ func (x *ReportDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDiskRequest.ProtoReflect.Descriptor instead.
 func (*ReportDiskRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReportDiskRequest) GetName() string {
@@ -1431,7 +1656,7 @@ type ReportDiskResponse struct {
 
 func (x *ReportDiskResponse) Reset() {
 	*x = ReportDiskResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[18]
+	mi := &file_rota_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1443,7 +1668,7 @@ func (x *ReportDiskResponse) String() string {
 func (*ReportDiskResponse) ProtoMessage() {}
 
 func (x *ReportDiskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[18]
+	mi := &file_rota_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1456,7 +1681,7 @@ func (x *ReportDiskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDiskResponse.ProtoReflect.Descriptor instead.
 func (*ReportDiskResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 type ReportGpusRequest struct {
@@ -1471,7 +1696,7 @@ type ReportGpusRequest struct {
 
 func (x *ReportGpusRequest) Reset() {
 	*x = ReportGpusRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[19]
+	mi := &file_rota_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1483,7 +1708,7 @@ func (x *ReportGpusRequest) String() string {
 func (*ReportGpusRequest) ProtoMessage() {}
 
 func (x *ReportGpusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[19]
+	mi := &file_rota_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1496,7 +1721,7 @@ func (x *ReportGpusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportGpusRequest.ProtoReflect.Descriptor instead.
 func (*ReportGpusRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReportGpusRequest) GetName() string {
@@ -1532,7 +1757,7 @@ type SickGpu struct {
 
 func (x *SickGpu) Reset() {
 	*x = SickGpu{}
-	mi := &file_rota_v1_agent_proto_msgTypes[20]
+	mi := &file_rota_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1544,7 +1769,7 @@ func (x *SickGpu) String() string {
 func (*SickGpu) ProtoMessage() {}
 
 func (x *SickGpu) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[20]
+	mi := &file_rota_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1557,7 +1782,7 @@ func (x *SickGpu) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SickGpu.ProtoReflect.Descriptor instead.
 func (*SickGpu) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SickGpu) GetGpu() uint32 {
@@ -1582,7 +1807,7 @@ type ReportGpusResponse struct {
 
 func (x *ReportGpusResponse) Reset() {
 	*x = ReportGpusResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[21]
+	mi := &file_rota_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +1819,7 @@ func (x *ReportGpusResponse) String() string {
 func (*ReportGpusResponse) ProtoMessage() {}
 
 func (x *ReportGpusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[21]
+	mi := &file_rota_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1607,7 +1832,7 @@ func (x *ReportGpusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportGpusResponse.ProtoReflect.Descriptor instead.
 func (*ReportGpusResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 type ReportEnginesRequest struct {
@@ -1622,7 +1847,7 @@ type ReportEnginesRequest struct {
 
 func (x *ReportEnginesRequest) Reset() {
 	*x = ReportEnginesRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[22]
+	mi := &file_rota_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1634,7 +1859,7 @@ func (x *ReportEnginesRequest) String() string {
 func (*ReportEnginesRequest) ProtoMessage() {}
 
 func (x *ReportEnginesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[22]
+	mi := &file_rota_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1647,7 +1872,7 @@ func (x *ReportEnginesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportEnginesRequest.ProtoReflect.Descriptor instead.
 func (*ReportEnginesRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReportEnginesRequest) GetName() string {
@@ -1694,7 +1919,7 @@ type EngineReport struct {
 
 func (x *EngineReport) Reset() {
 	*x = EngineReport{}
-	mi := &file_rota_v1_agent_proto_msgTypes[23]
+	mi := &file_rota_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1931,7 @@ func (x *EngineReport) String() string {
 func (*EngineReport) ProtoMessage() {}
 
 func (x *EngineReport) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[23]
+	mi := &file_rota_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1944,7 @@ func (x *EngineReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineReport.ProtoReflect.Descriptor instead.
 func (*EngineReport) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *EngineReport) GetModel() string {
@@ -1807,7 +2032,7 @@ type ReportEnginesResponse struct {
 
 func (x *ReportEnginesResponse) Reset() {
 	*x = ReportEnginesResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[24]
+	mi := &file_rota_v1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1819,7 +2044,7 @@ func (x *ReportEnginesResponse) String() string {
 func (*ReportEnginesResponse) ProtoMessage() {}
 
 func (x *ReportEnginesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[24]
+	mi := &file_rota_v1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1832,7 +2057,7 @@ func (x *ReportEnginesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportEnginesResponse.ProtoReflect.Descriptor instead.
 func (*ReportEnginesResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 type ReportMigrationsRequest struct {
@@ -1847,7 +2072,7 @@ type ReportMigrationsRequest struct {
 
 func (x *ReportMigrationsRequest) Reset() {
 	*x = ReportMigrationsRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[25]
+	mi := &file_rota_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1859,7 +2084,7 @@ func (x *ReportMigrationsRequest) String() string {
 func (*ReportMigrationsRequest) ProtoMessage() {}
 
 func (x *ReportMigrationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[25]
+	mi := &file_rota_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1872,7 +2097,7 @@ func (x *ReportMigrationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMigrationsRequest.ProtoReflect.Descriptor instead.
 func (*ReportMigrationsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReportMigrationsRequest) GetName() string {
@@ -1911,7 +2136,7 @@ type MigrationReport struct {
 
 func (x *MigrationReport) Reset() {
 	*x = MigrationReport{}
-	mi := &file_rota_v1_agent_proto_msgTypes[26]
+	mi := &file_rota_v1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +2148,7 @@ func (x *MigrationReport) String() string {
 func (*MigrationReport) ProtoMessage() {}
 
 func (x *MigrationReport) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[26]
+	mi := &file_rota_v1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +2161,7 @@ func (x *MigrationReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationReport.ProtoReflect.Descriptor instead.
 func (*MigrationReport) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{26}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *MigrationReport) GetMigrationId() uint64 {
@@ -1975,7 +2200,7 @@ type ReportMigrationsResponse struct {
 
 func (x *ReportMigrationsResponse) Reset() {
 	*x = ReportMigrationsResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[27]
+	mi := &file_rota_v1_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1987,7 +2212,7 @@ func (x *ReportMigrationsResponse) String() string {
 func (*ReportMigrationsResponse) ProtoMessage() {}
 
 func (x *ReportMigrationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[27]
+	mi := &file_rota_v1_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2000,7 +2225,336 @@ func (x *ReportMigrationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMigrationsResponse.ProtoReflect.Descriptor instead.
 func (*ReportMigrationsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{27}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{30}
+}
+
+type ReportFrozenRequest struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Incarnation uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// 1 to 1,024.
+	Attempts      []*FrozenAttempt `protobuf:"bytes,3,rep,name=attempts,proto3" json:"attempts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportFrozenRequest) Reset() {
+	*x = ReportFrozenRequest{}
+	mi := &file_rota_v1_agent_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportFrozenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportFrozenRequest) ProtoMessage() {}
+
+func (x *ReportFrozenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportFrozenRequest.ProtoReflect.Descriptor instead.
+func (*ReportFrozenRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ReportFrozenRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ReportFrozenRequest) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *ReportFrozenRequest) GetAttempts() []*FrozenAttempt {
+	if x != nil {
+		return x.Attempts
+	}
+	return nil
+}
+
+// FrozenAttempt is an attempt whose processes are frozen.
+type FrozenAttempt struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ActionId uint64                 `protobuf:"varint,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	Attempt  uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// The pause that they are frozen for: Assignment.freeze.
+	Pause         uint32 `protobuf:"varint,3,opt,name=pause,proto3" json:"pause,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FrozenAttempt) Reset() {
+	*x = FrozenAttempt{}
+	mi := &file_rota_v1_agent_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FrozenAttempt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FrozenAttempt) ProtoMessage() {}
+
+func (x *FrozenAttempt) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FrozenAttempt.ProtoReflect.Descriptor instead.
+func (*FrozenAttempt) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *FrozenAttempt) GetActionId() uint64 {
+	if x != nil {
+		return x.ActionId
+	}
+	return 0
+}
+
+func (x *FrozenAttempt) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *FrozenAttempt) GetPause() uint32 {
+	if x != nil {
+		return x.Pause
+	}
+	return 0
+}
+
+type ReportFrozenResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportFrozenResponse) Reset() {
+	*x = ReportFrozenResponse{}
+	mi := &file_rota_v1_agent_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportFrozenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportFrozenResponse) ProtoMessage() {}
+
+func (x *ReportFrozenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportFrozenResponse.ProtoReflect.Descriptor instead.
+func (*ReportFrozenResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{33}
+}
+
+type ReportSnapshotsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node.
+	Name        string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// 1 to 256 reports.
+	Reports       []*SnapshotReport `protobuf:"bytes,3,rep,name=reports,proto3" json:"reports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportSnapshotsRequest) Reset() {
+	*x = ReportSnapshotsRequest{}
+	mi := &file_rota_v1_agent_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportSnapshotsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportSnapshotsRequest) ProtoMessage() {}
+
+func (x *ReportSnapshotsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportSnapshotsRequest.ProtoReflect.Descriptor instead.
+func (*ReportSnapshotsRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ReportSnapshotsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ReportSnapshotsRequest) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *ReportSnapshotsRequest) GetReports() []*SnapshotReport {
+	if x != nil {
+		return x.Reports
+	}
+	return nil
+}
+
+// SnapshotReport says what has become of a snapshot.
+type SnapshotReport struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	SnapshotId uint64                 `protobuf:"varint,1,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	// READY, FAILED, or LOST: it is not on the node any more.
+	State SnapshotState `protobuf:"varint,2,opt,name=state,proto3,enum=rota.v1.SnapshotState" json:"state,omitempty"`
+	// With READY; 0: not counted yet.
+	Bytes uint64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Why it failed; at most 512 bytes.
+	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotReport) Reset() {
+	*x = SnapshotReport{}
+	mi := &file_rota_v1_agent_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotReport) ProtoMessage() {}
+
+func (x *SnapshotReport) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotReport.ProtoReflect.Descriptor instead.
+func (*SnapshotReport) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *SnapshotReport) GetSnapshotId() uint64 {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return 0
+}
+
+func (x *SnapshotReport) GetState() SnapshotState {
+	if x != nil {
+		return x.State
+	}
+	return SnapshotState_SNAPSHOT_STATE_UNSPECIFIED
+}
+
+func (x *SnapshotReport) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *SnapshotReport) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+type ReportSnapshotsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportSnapshotsResponse) Reset() {
+	*x = ReportSnapshotsResponse{}
+	mi := &file_rota_v1_agent_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportSnapshotsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportSnapshotsResponse) ProtoMessage() {}
+
+func (x *ReportSnapshotsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportSnapshotsResponse.ProtoReflect.Descriptor instead.
+func (*ReportSnapshotsResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{36}
 }
 
 type RenewLeaseRequest struct {
@@ -2013,7 +2567,7 @@ type RenewLeaseRequest struct {
 
 func (x *RenewLeaseRequest) Reset() {
 	*x = RenewLeaseRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[28]
+	mi := &file_rota_v1_agent_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2025,7 +2579,7 @@ func (x *RenewLeaseRequest) String() string {
 func (*RenewLeaseRequest) ProtoMessage() {}
 
 func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[28]
+	mi := &file_rota_v1_agent_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2038,7 +2592,7 @@ func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseRequest.ProtoReflect.Descriptor instead.
 func (*RenewLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{28}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RenewLeaseRequest) GetName() string {
@@ -2065,7 +2619,7 @@ type RenewLeaseResponse struct {
 
 func (x *RenewLeaseResponse) Reset() {
 	*x = RenewLeaseResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[29]
+	mi := &file_rota_v1_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2077,7 +2631,7 @@ func (x *RenewLeaseResponse) String() string {
 func (*RenewLeaseResponse) ProtoMessage() {}
 
 func (x *RenewLeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[29]
+	mi := &file_rota_v1_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2090,7 +2644,7 @@ func (x *RenewLeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseResponse.ProtoReflect.Descriptor instead.
 func (*RenewLeaseResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{29}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RenewLeaseResponse) GetFenced() bool {
@@ -2101,19 +2655,23 @@ func (x *RenewLeaseResponse) GetFenced() bool {
 }
 
 type ReadOutputRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ActionId      uint64                 `protobuf:"varint,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
-	Attempt       uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Follow        bool                   `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
-	StdoutOffset  uint64                 `protobuf:"varint,4,opt,name=stdout_offset,json=stdoutOffset,proto3" json:"stdout_offset,omitempty"`
-	StderrOffset  uint64                 `protobuf:"varint,5,opt,name=stderr_offset,json=stderrOffset,proto3" json:"stderr_offset,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	ActionId     uint64                 `protobuf:"varint,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	Attempt      uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Follow       bool                   `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
+	StdoutOffset uint64                 `protobuf:"varint,4,opt,name=stdout_offset,json=stdoutOffset,proto3" json:"stdout_offset,omitempty"`
+	StderrOffset uint64                 `protobuf:"varint,5,opt,name=stderr_offset,json=stderrOffset,proto3" json:"stderr_offset,omitempty"`
+	// As in ReadActionOutputRequest. An agent of an earlier release ignores both: its chunks have
+	// no times.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=since,proto3" json:"since,omitempty"`
+	Times         bool                   `protobuf:"varint,7,opt,name=times,proto3" json:"times,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[30]
+	mi := &file_rota_v1_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2125,7 +2683,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[30]
+	mi := &file_rota_v1_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2138,7 +2696,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{30}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReadOutputRequest) GetActionId() uint64 {
@@ -2176,6 +2734,20 @@ func (x *ReadOutputRequest) GetStderrOffset() uint64 {
 	return 0
 }
 
+func (x *ReadOutputRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *ReadOutputRequest) GetTimes() bool {
+	if x != nil {
+		return x.Times
+	}
+	return false
+}
+
 type ReadOutputResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Chunk         *OutputChunk           `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
@@ -2185,7 +2757,7 @@ type ReadOutputResponse struct {
 
 func (x *ReadOutputResponse) Reset() {
 	*x = ReadOutputResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[31]
+	mi := &file_rota_v1_agent_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2197,7 +2769,7 @@ func (x *ReadOutputResponse) String() string {
 func (*ReadOutputResponse) ProtoMessage() {}
 
 func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[31]
+	mi := &file_rota_v1_agent_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2210,7 +2782,7 @@ func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{31}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReadOutputResponse) GetChunk() *OutputChunk {
@@ -2224,7 +2796,7 @@ var File_rota_v1_agent_proto protoreflect.FileDescriptor
 
 const file_rota_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x13rota/v1/agent.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x14rota/v1/action.proto\x1a\x14rota/v1/engine.proto\x1a\x17rota/v1/migration.proto\x1a\x12rota/v1/node.proto\x1a\x14rota/v1/stream.proto\x1a\x18rota/v1/trajectory.proto\"Z\n" +
+	"\x13rota/v1/agent.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14rota/v1/action.proto\x1a\x14rota/v1/engine.proto\x1a\x17rota/v1/migration.proto\x1a\x12rota/v1/node.proto\x1a\x16rota/v1/snapshot.proto\x1a\x14rota/v1/stream.proto\x1a\x18rota/v1/trajectory.proto\"Z\n" +
 	"\x14ChangeKeyringRequest\x12\x18\n" +
 	"\ainstall\x18\x01 \x01(\fR\ainstall\x12\x10\n" +
 	"\x03use\x18\x02 \x01(\tR\x03use\x12\x16\n" +
@@ -2266,7 +2838,7 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1b\n" +
 	"\tmin_index\x18\x03 \x01(\x04R\bminIndex\x12\x18\n" +
-	"\achanges\x18\x04 \x01(\bR\achanges\"\x94\x03\n" +
+	"\achanges\x18\x04 \x01(\bR\achanges\"\xca\x03\n" +
 	"\x11WatchNodeResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x125\n" +
 	"\vassignments\x18\x02 \x03(\v2\x13.rota.v1.AssignmentR\vassignments\x12\x16\n" +
@@ -2278,7 +2850,23 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"migrations\x18\b \x03(\v2\x19.rota.v1.DesiredMigrationR\n" +
 	"migrations\x12F\n" +
-	"\x11open_trajectories\x18\t \x01(\v2\x19.rota.v1.OpenTrajectoriesR\x10openTrajectories\"$\n" +
+	"\x11open_trajectories\x18\t \x01(\v2\x19.rota.v1.OpenTrajectoriesR\x10openTrajectories\x124\n" +
+	"\tsnapshots\x18! \x01(\v2\x16.rota.v1.NodeSnapshotsR\tsnapshots\"l\n" +
+	"\rNodeSnapshots\x126\n" +
+	"\tsnapshots\x18\x01 \x03(\v2\x18.rota.v1.DesiredSnapshotR\tsnapshots\x12#\n" +
+	"\x05forks\x18\x02 \x03(\v2\r.rota.v1.ForkR\x05forks\"\xe6\x01\n" +
+	"\x0fDesiredSnapshot\x12\x1f\n" +
+	"\vsnapshot_id\x18\x01 \x01(\x04R\n" +
+	"snapshotId\x12#\n" +
+	"\rtrajectory_id\x18\x02 \x01(\x04R\ftrajectoryId\x12,\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x16.rota.v1.SnapshotStateR\x05state\x12\x1c\n" +
+	"\tcontainer\x18\x04 \x01(\bR\tcontainer\x12\x18\n" +
+	"\acounted\x18\x05 \x01(\bR\acounted\x12'\n" +
+	"\x0ftrajectory_open\x18\x06 \x01(\bR\x0etrajectoryOpen\"L\n" +
+	"\x04Fork\x12#\n" +
+	"\rtrajectory_id\x18\x01 \x01(\x04R\ftrajectoryId\x12\x1f\n" +
+	"\vsnapshot_id\x18\x02 \x01(\x04R\n" +
+	"snapshotId\"$\n" +
 	"\x10OpenTrajectories\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\x04R\x03ids\"\xc0\x01\n" +
 	"\x10DesiredMigration\x12!\n" +
@@ -2296,7 +2884,7 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\fmemory_bytes\x18\x04 \x01(\x04R\vmemoryBytes\"D\n" +
 	"\vGoneAttempt\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\rR\aattempt\"\x96\x05\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\"\xcf\x05\n" +
 	"\n" +
 	"Assignment\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
@@ -2316,11 +2904,14 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\x04http\x18\r \x01(\v2\x11.rota.v1.HttpCallR\x04http\x12\x1b\n" +
 	"\tmax_cores\x18\x0e \x01(\rR\bmaxCores\x12\x16\n" +
 	"\x06engine\x18\x0f \x01(\tR\x06engine\x12&\n" +
-	"\x04gang\x18\x10 \x01(\v2\x12.rota.v1.GangPlaceR\x04gang\x12 \n" +
+	"\x04gang\x18\x10 \x01(\v2\x12.rota.v1.GangPlaceR\x04gang\x12\x16\n" +
+	"\x06freeze\x18\x11 \x01(\rR\x06freeze\x12 \n" +
 	"\vtraceparent\x18( \x01(\tR\vtraceparent\x12\x14\n" +
 	"\x05stdin\x18, \x01(\bR\x05stdin\x12'\n" +
 	"\x03tty\x18- \x01(\v2\x15.rota.v1.TerminalSizeR\x03tty\x120\n" +
-	"\tcontainer\x18) \x01(\v2\x12.rota.v1.ContainerR\tcontainer\"5\n" +
+	"\tcontainer\x18) \x01(\v2\x12.rota.v1.ContainerR\tcontainer\x12\x1f\n" +
+	"\vsnapshot_id\x18! \x01(\x04R\n" +
+	"snapshotId\"5\n" +
 	"\tGangPlace\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\rR\x04rank\x12\x14\n" +
 	"\x05hosts\x18\x02 \x03(\tR\x05hosts\"J\n" +
@@ -2385,20 +2976,42 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x126\n" +
 	"\bprogress\x18\x04 \x01(\v2\x1a.rota.v1.MigrationProgressR\bprogress\"\x1a\n" +
-	"\x18ReportMigrationsResponse\"I\n" +
+	"\x18ReportMigrationsResponse\"\x7f\n" +
+	"\x13ReportFrozenRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x122\n" +
+	"\battempts\x18\x03 \x03(\v2\x16.rota.v1.FrozenAttemptR\battempts\"\\\n" +
+	"\rFrozenAttempt\x12\x1b\n" +
+	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x14\n" +
+	"\x05pause\x18\x03 \x01(\rR\x05pause\"\x16\n" +
+	"\x14ReportFrozenResponse\"\x81\x01\n" +
+	"\x16ReportSnapshotsRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x121\n" +
+	"\areports\x18\x03 \x03(\v2\x17.rota.v1.SnapshotReportR\areports\"\x8f\x01\n" +
+	"\x0eSnapshotReport\x12\x1f\n" +
+	"\vsnapshot_id\x18\x01 \x01(\x04R\n" +
+	"snapshotId\x12,\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x16.rota.v1.SnapshotStateR\x05state\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"\x19\n" +
+	"\x17ReportSnapshotsResponse\"I\n" +
 	"\x11RenewLeaseRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\",\n" +
 	"\x12RenewLeaseResponse\x12\x16\n" +
-	"\x06fenced\x18\x01 \x01(\bR\x06fenced\"\xac\x01\n" +
+	"\x06fenced\x18\x01 \x01(\bR\x06fenced\"\xf4\x01\n" +
 	"\x11ReadOutputRequest\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x16\n" +
 	"\x06follow\x18\x03 \x01(\bR\x06follow\x12#\n" +
 	"\rstdout_offset\x18\x04 \x01(\x04R\fstdoutOffset\x12#\n" +
-	"\rstderr_offset\x18\x05 \x01(\x04R\fstderrOffset\"@\n" +
+	"\rstderr_offset\x18\x05 \x01(\x04R\fstderrOffset\x120\n" +
+	"\x05since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x14\n" +
+	"\x05times\x18\a \x01(\bR\x05times\"@\n" +
 	"\x12ReadOutputResponse\x12*\n" +
-	"\x05chunk\x18\x01 \x01(\v2\x14.rota.v1.OutputChunkR\x05chunk2\xf2\x04\n" +
+	"\x05chunk\x18\x01 \x01(\v2\x14.rota.v1.OutputChunkR\x05chunk2\x95\x06\n" +
 	"\fAgentService\x12K\n" +
 	"\fRegisterNode\x12\x1c.rota.v1.RegisterNodeRequest\x1a\x1d.rota.v1.RegisterNodeResponse\x12D\n" +
 	"\tWatchNode\x12\x19.rota.v1.WatchNodeRequest\x1a\x1a.rota.v1.WatchNodeResponse0\x01\x12Q\n" +
@@ -2408,7 +3021,9 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"ReportGpus\x12\x1a.rota.v1.ReportGpusRequest\x1a\x1b.rota.v1.ReportGpusResponse\x12N\n" +
 	"\rReportEngines\x12\x1d.rota.v1.ReportEnginesRequest\x1a\x1e.rota.v1.ReportEnginesResponse\x12W\n" +
-	"\x10ReportMigrations\x12 .rota.v1.ReportMigrationsRequest\x1a!.rota.v1.ReportMigrationsResponse\x12E\n" +
+	"\x10ReportMigrations\x12 .rota.v1.ReportMigrationsRequest\x1a!.rota.v1.ReportMigrationsResponse\x12K\n" +
+	"\fReportFrozen\x12\x1c.rota.v1.ReportFrozenRequest\x1a\x1d.rota.v1.ReportFrozenResponse\x12T\n" +
+	"\x0fReportSnapshots\x12\x1f.rota.v1.ReportSnapshotsRequest\x1a .rota.v1.ReportSnapshotsResponse\x12E\n" +
 	"\n" +
 	"RenewLease\x12\x1a.rota.v1.RenewLeaseRequest\x1a\x1b.rota.v1.RenewLeaseResponse2X\n" +
 	"\rOutputService\x12G\n" +
@@ -2429,7 +3044,7 @@ func file_rota_v1_agent_proto_rawDescGZIP() []byte {
 	return file_rota_v1_agent_proto_rawDescData
 }
 
-var file_rota_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_rota_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_rota_v1_agent_proto_goTypes = []any{
 	(*ChangeKeyringRequest)(nil),     // 0: rota.v1.ChangeKeyringRequest
 	(*ChangeKeyringResponse)(nil),    // 1: rota.v1.ChangeKeyringResponse
@@ -2437,108 +3052,131 @@ var file_rota_v1_agent_proto_goTypes = []any{
 	(*RegisterNodeResponse)(nil),     // 3: rota.v1.RegisterNodeResponse
 	(*WatchNodeRequest)(nil),         // 4: rota.v1.WatchNodeRequest
 	(*WatchNodeResponse)(nil),        // 5: rota.v1.WatchNodeResponse
-	(*OpenTrajectories)(nil),         // 6: rota.v1.OpenTrajectories
-	(*DesiredMigration)(nil),         // 7: rota.v1.DesiredMigration
-	(*DesiredEngine)(nil),            // 8: rota.v1.DesiredEngine
-	(*GoneAttempt)(nil),              // 9: rota.v1.GoneAttempt
-	(*Assignment)(nil),               // 10: rota.v1.Assignment
-	(*GangPlace)(nil),                // 11: rota.v1.GangPlace
-	(*QuotaKey)(nil),                 // 12: rota.v1.QuotaKey
-	(*ReportAttemptsRequest)(nil),    // 13: rota.v1.ReportAttemptsRequest
-	(*AttemptReport)(nil),            // 14: rota.v1.AttemptReport
-	(*Throttle)(nil),                 // 15: rota.v1.Throttle
-	(*ReportAttemptsResponse)(nil),   // 16: rota.v1.ReportAttemptsResponse
-	(*ReportDiskRequest)(nil),        // 17: rota.v1.ReportDiskRequest
-	(*ReportDiskResponse)(nil),       // 18: rota.v1.ReportDiskResponse
-	(*ReportGpusRequest)(nil),        // 19: rota.v1.ReportGpusRequest
-	(*SickGpu)(nil),                  // 20: rota.v1.SickGpu
-	(*ReportGpusResponse)(nil),       // 21: rota.v1.ReportGpusResponse
-	(*ReportEnginesRequest)(nil),     // 22: rota.v1.ReportEnginesRequest
-	(*EngineReport)(nil),             // 23: rota.v1.EngineReport
-	(*ReportEnginesResponse)(nil),    // 24: rota.v1.ReportEnginesResponse
-	(*ReportMigrationsRequest)(nil),  // 25: rota.v1.ReportMigrationsRequest
-	(*MigrationReport)(nil),          // 26: rota.v1.MigrationReport
-	(*ReportMigrationsResponse)(nil), // 27: rota.v1.ReportMigrationsResponse
-	(*RenewLeaseRequest)(nil),        // 28: rota.v1.RenewLeaseRequest
-	(*RenewLeaseResponse)(nil),       // 29: rota.v1.RenewLeaseResponse
-	(*ReadOutputRequest)(nil),        // 30: rota.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),       // 31: rota.v1.ReadOutputResponse
-	nil,                              // 32: rota.v1.RegisterNodeRequest.LabelsEntry
-	(*NumaNode)(nil),                 // 33: rota.v1.NumaNode
-	(*GpuInventory)(nil),             // 34: rota.v1.GpuInventory
-	(*durationpb.Duration)(nil),      // 35: google.protobuf.Duration
-	(*MigrationSelector)(nil),        // 36: rota.v1.MigrationSelector
-	(*EngineSpec)(nil),               // 37: rota.v1.EngineSpec
-	(*GpuChunk)(nil),                 // 38: rota.v1.GpuChunk
-	(*Command)(nil),                  // 39: rota.v1.Command
-	(*HttpCall)(nil),                 // 40: rota.v1.HttpCall
-	(*TerminalSize)(nil),             // 41: rota.v1.TerminalSize
-	(*Container)(nil),                // 42: rota.v1.Container
-	(*ActionResult)(nil),             // 43: rota.v1.ActionResult
-	(*QuotaUse)(nil),                 // 44: rota.v1.QuotaUse
-	(EngineState)(0),                 // 45: rota.v1.EngineState
-	(*MigrationProgress)(nil),        // 46: rota.v1.MigrationProgress
-	(*OutputChunk)(nil),              // 47: rota.v1.OutputChunk
+	(*NodeSnapshots)(nil),            // 6: rota.v1.NodeSnapshots
+	(*DesiredSnapshot)(nil),          // 7: rota.v1.DesiredSnapshot
+	(*Fork)(nil),                     // 8: rota.v1.Fork
+	(*OpenTrajectories)(nil),         // 9: rota.v1.OpenTrajectories
+	(*DesiredMigration)(nil),         // 10: rota.v1.DesiredMigration
+	(*DesiredEngine)(nil),            // 11: rota.v1.DesiredEngine
+	(*GoneAttempt)(nil),              // 12: rota.v1.GoneAttempt
+	(*Assignment)(nil),               // 13: rota.v1.Assignment
+	(*GangPlace)(nil),                // 14: rota.v1.GangPlace
+	(*QuotaKey)(nil),                 // 15: rota.v1.QuotaKey
+	(*ReportAttemptsRequest)(nil),    // 16: rota.v1.ReportAttemptsRequest
+	(*AttemptReport)(nil),            // 17: rota.v1.AttemptReport
+	(*Throttle)(nil),                 // 18: rota.v1.Throttle
+	(*ReportAttemptsResponse)(nil),   // 19: rota.v1.ReportAttemptsResponse
+	(*ReportDiskRequest)(nil),        // 20: rota.v1.ReportDiskRequest
+	(*ReportDiskResponse)(nil),       // 21: rota.v1.ReportDiskResponse
+	(*ReportGpusRequest)(nil),        // 22: rota.v1.ReportGpusRequest
+	(*SickGpu)(nil),                  // 23: rota.v1.SickGpu
+	(*ReportGpusResponse)(nil),       // 24: rota.v1.ReportGpusResponse
+	(*ReportEnginesRequest)(nil),     // 25: rota.v1.ReportEnginesRequest
+	(*EngineReport)(nil),             // 26: rota.v1.EngineReport
+	(*ReportEnginesResponse)(nil),    // 27: rota.v1.ReportEnginesResponse
+	(*ReportMigrationsRequest)(nil),  // 28: rota.v1.ReportMigrationsRequest
+	(*MigrationReport)(nil),          // 29: rota.v1.MigrationReport
+	(*ReportMigrationsResponse)(nil), // 30: rota.v1.ReportMigrationsResponse
+	(*ReportFrozenRequest)(nil),      // 31: rota.v1.ReportFrozenRequest
+	(*FrozenAttempt)(nil),            // 32: rota.v1.FrozenAttempt
+	(*ReportFrozenResponse)(nil),     // 33: rota.v1.ReportFrozenResponse
+	(*ReportSnapshotsRequest)(nil),   // 34: rota.v1.ReportSnapshotsRequest
+	(*SnapshotReport)(nil),           // 35: rota.v1.SnapshotReport
+	(*ReportSnapshotsResponse)(nil),  // 36: rota.v1.ReportSnapshotsResponse
+	(*RenewLeaseRequest)(nil),        // 37: rota.v1.RenewLeaseRequest
+	(*RenewLeaseResponse)(nil),       // 38: rota.v1.RenewLeaseResponse
+	(*ReadOutputRequest)(nil),        // 39: rota.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),       // 40: rota.v1.ReadOutputResponse
+	nil,                              // 41: rota.v1.RegisterNodeRequest.LabelsEntry
+	(*NumaNode)(nil),                 // 42: rota.v1.NumaNode
+	(*GpuInventory)(nil),             // 43: rota.v1.GpuInventory
+	(*durationpb.Duration)(nil),      // 44: google.protobuf.Duration
+	(SnapshotState)(0),               // 45: rota.v1.SnapshotState
+	(*MigrationSelector)(nil),        // 46: rota.v1.MigrationSelector
+	(*EngineSpec)(nil),               // 47: rota.v1.EngineSpec
+	(*GpuChunk)(nil),                 // 48: rota.v1.GpuChunk
+	(*Command)(nil),                  // 49: rota.v1.Command
+	(*HttpCall)(nil),                 // 50: rota.v1.HttpCall
+	(*TerminalSize)(nil),             // 51: rota.v1.TerminalSize
+	(*Container)(nil),                // 52: rota.v1.Container
+	(*ActionResult)(nil),             // 53: rota.v1.ActionResult
+	(*QuotaUse)(nil),                 // 54: rota.v1.QuotaUse
+	(EngineState)(0),                 // 55: rota.v1.EngineState
+	(*MigrationProgress)(nil),        // 56: rota.v1.MigrationProgress
+	(*timestamppb.Timestamp)(nil),    // 57: google.protobuf.Timestamp
+	(*OutputChunk)(nil),              // 58: rota.v1.OutputChunk
 }
 var file_rota_v1_agent_proto_depIdxs = []int32{
-	32, // 0: rota.v1.RegisterNodeRequest.labels:type_name -> rota.v1.RegisterNodeRequest.LabelsEntry
-	33, // 1: rota.v1.RegisterNodeRequest.numa_nodes:type_name -> rota.v1.NumaNode
-	34, // 2: rota.v1.RegisterNodeRequest.gpus:type_name -> rota.v1.GpuInventory
-	35, // 3: rota.v1.RegisterNodeResponse.lease_duration:type_name -> google.protobuf.Duration
-	35, // 4: rota.v1.RegisterNodeResponse.lease_margin:type_name -> google.protobuf.Duration
-	10, // 5: rota.v1.WatchNodeResponse.assignments:type_name -> rota.v1.Assignment
-	9,  // 6: rota.v1.WatchNodeResponse.gone:type_name -> rota.v1.GoneAttempt
-	8,  // 7: rota.v1.WatchNodeResponse.engines:type_name -> rota.v1.DesiredEngine
-	7,  // 8: rota.v1.WatchNodeResponse.migrations:type_name -> rota.v1.DesiredMigration
-	6,  // 9: rota.v1.WatchNodeResponse.open_trajectories:type_name -> rota.v1.OpenTrajectories
-	36, // 10: rota.v1.DesiredMigration.selector:type_name -> rota.v1.MigrationSelector
-	37, // 11: rota.v1.DesiredEngine.spec:type_name -> rota.v1.EngineSpec
-	38, // 12: rota.v1.DesiredEngine.chunk:type_name -> rota.v1.GpuChunk
-	39, // 13: rota.v1.Assignment.command:type_name -> rota.v1.Command
-	35, // 14: rota.v1.Assignment.run_timeout:type_name -> google.protobuf.Duration
-	12, // 15: rota.v1.Assignment.quota_keys:type_name -> rota.v1.QuotaKey
-	40, // 16: rota.v1.Assignment.http:type_name -> rota.v1.HttpCall
-	11, // 17: rota.v1.Assignment.gang:type_name -> rota.v1.GangPlace
-	41, // 18: rota.v1.Assignment.tty:type_name -> rota.v1.TerminalSize
-	42, // 19: rota.v1.Assignment.container:type_name -> rota.v1.Container
-	14, // 20: rota.v1.ReportAttemptsRequest.reports:type_name -> rota.v1.AttemptReport
-	43, // 21: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
-	15, // 22: rota.v1.AttemptReport.throttle:type_name -> rota.v1.Throttle
-	44, // 23: rota.v1.AttemptReport.usage:type_name -> rota.v1.QuotaUse
-	35, // 24: rota.v1.Throttle.retry_after:type_name -> google.protobuf.Duration
-	20, // 25: rota.v1.ReportGpusRequest.sick:type_name -> rota.v1.SickGpu
-	23, // 26: rota.v1.ReportEnginesRequest.reports:type_name -> rota.v1.EngineReport
-	38, // 27: rota.v1.EngineReport.chunk:type_name -> rota.v1.GpuChunk
-	45, // 28: rota.v1.EngineReport.state:type_name -> rota.v1.EngineState
-	35, // 29: rota.v1.EngineReport.set_up:type_name -> google.protobuf.Duration
-	26, // 30: rota.v1.ReportMigrationsRequest.reports:type_name -> rota.v1.MigrationReport
-	46, // 31: rota.v1.MigrationReport.progress:type_name -> rota.v1.MigrationProgress
-	47, // 32: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
-	2,  // 33: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
-	4,  // 34: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
-	13, // 35: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
-	17, // 36: rota.v1.AgentService.ReportDisk:input_type -> rota.v1.ReportDiskRequest
-	19, // 37: rota.v1.AgentService.ReportGpus:input_type -> rota.v1.ReportGpusRequest
-	22, // 38: rota.v1.AgentService.ReportEngines:input_type -> rota.v1.ReportEnginesRequest
-	25, // 39: rota.v1.AgentService.ReportMigrations:input_type -> rota.v1.ReportMigrationsRequest
-	28, // 40: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
-	30, // 41: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
-	0,  // 42: rota.v1.KeyringService.ChangeKeyring:input_type -> rota.v1.ChangeKeyringRequest
-	3,  // 43: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
-	5,  // 44: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
-	16, // 45: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
-	18, // 46: rota.v1.AgentService.ReportDisk:output_type -> rota.v1.ReportDiskResponse
-	21, // 47: rota.v1.AgentService.ReportGpus:output_type -> rota.v1.ReportGpusResponse
-	24, // 48: rota.v1.AgentService.ReportEngines:output_type -> rota.v1.ReportEnginesResponse
-	27, // 49: rota.v1.AgentService.ReportMigrations:output_type -> rota.v1.ReportMigrationsResponse
-	29, // 50: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
-	31, // 51: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
-	1,  // 52: rota.v1.KeyringService.ChangeKeyring:output_type -> rota.v1.ChangeKeyringResponse
-	43, // [43:53] is the sub-list for method output_type
-	33, // [33:43] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	41, // 0: rota.v1.RegisterNodeRequest.labels:type_name -> rota.v1.RegisterNodeRequest.LabelsEntry
+	42, // 1: rota.v1.RegisterNodeRequest.numa_nodes:type_name -> rota.v1.NumaNode
+	43, // 2: rota.v1.RegisterNodeRequest.gpus:type_name -> rota.v1.GpuInventory
+	44, // 3: rota.v1.RegisterNodeResponse.lease_duration:type_name -> google.protobuf.Duration
+	44, // 4: rota.v1.RegisterNodeResponse.lease_margin:type_name -> google.protobuf.Duration
+	13, // 5: rota.v1.WatchNodeResponse.assignments:type_name -> rota.v1.Assignment
+	12, // 6: rota.v1.WatchNodeResponse.gone:type_name -> rota.v1.GoneAttempt
+	11, // 7: rota.v1.WatchNodeResponse.engines:type_name -> rota.v1.DesiredEngine
+	10, // 8: rota.v1.WatchNodeResponse.migrations:type_name -> rota.v1.DesiredMigration
+	9,  // 9: rota.v1.WatchNodeResponse.open_trajectories:type_name -> rota.v1.OpenTrajectories
+	6,  // 10: rota.v1.WatchNodeResponse.snapshots:type_name -> rota.v1.NodeSnapshots
+	7,  // 11: rota.v1.NodeSnapshots.snapshots:type_name -> rota.v1.DesiredSnapshot
+	8,  // 12: rota.v1.NodeSnapshots.forks:type_name -> rota.v1.Fork
+	45, // 13: rota.v1.DesiredSnapshot.state:type_name -> rota.v1.SnapshotState
+	46, // 14: rota.v1.DesiredMigration.selector:type_name -> rota.v1.MigrationSelector
+	47, // 15: rota.v1.DesiredEngine.spec:type_name -> rota.v1.EngineSpec
+	48, // 16: rota.v1.DesiredEngine.chunk:type_name -> rota.v1.GpuChunk
+	49, // 17: rota.v1.Assignment.command:type_name -> rota.v1.Command
+	44, // 18: rota.v1.Assignment.run_timeout:type_name -> google.protobuf.Duration
+	15, // 19: rota.v1.Assignment.quota_keys:type_name -> rota.v1.QuotaKey
+	50, // 20: rota.v1.Assignment.http:type_name -> rota.v1.HttpCall
+	14, // 21: rota.v1.Assignment.gang:type_name -> rota.v1.GangPlace
+	51, // 22: rota.v1.Assignment.tty:type_name -> rota.v1.TerminalSize
+	52, // 23: rota.v1.Assignment.container:type_name -> rota.v1.Container
+	17, // 24: rota.v1.ReportAttemptsRequest.reports:type_name -> rota.v1.AttemptReport
+	53, // 25: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
+	18, // 26: rota.v1.AttemptReport.throttle:type_name -> rota.v1.Throttle
+	54, // 27: rota.v1.AttemptReport.usage:type_name -> rota.v1.QuotaUse
+	44, // 28: rota.v1.Throttle.retry_after:type_name -> google.protobuf.Duration
+	23, // 29: rota.v1.ReportGpusRequest.sick:type_name -> rota.v1.SickGpu
+	26, // 30: rota.v1.ReportEnginesRequest.reports:type_name -> rota.v1.EngineReport
+	48, // 31: rota.v1.EngineReport.chunk:type_name -> rota.v1.GpuChunk
+	55, // 32: rota.v1.EngineReport.state:type_name -> rota.v1.EngineState
+	44, // 33: rota.v1.EngineReport.set_up:type_name -> google.protobuf.Duration
+	29, // 34: rota.v1.ReportMigrationsRequest.reports:type_name -> rota.v1.MigrationReport
+	56, // 35: rota.v1.MigrationReport.progress:type_name -> rota.v1.MigrationProgress
+	32, // 36: rota.v1.ReportFrozenRequest.attempts:type_name -> rota.v1.FrozenAttempt
+	35, // 37: rota.v1.ReportSnapshotsRequest.reports:type_name -> rota.v1.SnapshotReport
+	45, // 38: rota.v1.SnapshotReport.state:type_name -> rota.v1.SnapshotState
+	57, // 39: rota.v1.ReadOutputRequest.since:type_name -> google.protobuf.Timestamp
+	58, // 40: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
+	2,  // 41: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
+	4,  // 42: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
+	16, // 43: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
+	20, // 44: rota.v1.AgentService.ReportDisk:input_type -> rota.v1.ReportDiskRequest
+	22, // 45: rota.v1.AgentService.ReportGpus:input_type -> rota.v1.ReportGpusRequest
+	25, // 46: rota.v1.AgentService.ReportEngines:input_type -> rota.v1.ReportEnginesRequest
+	28, // 47: rota.v1.AgentService.ReportMigrations:input_type -> rota.v1.ReportMigrationsRequest
+	31, // 48: rota.v1.AgentService.ReportFrozen:input_type -> rota.v1.ReportFrozenRequest
+	34, // 49: rota.v1.AgentService.ReportSnapshots:input_type -> rota.v1.ReportSnapshotsRequest
+	37, // 50: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
+	39, // 51: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
+	0,  // 52: rota.v1.KeyringService.ChangeKeyring:input_type -> rota.v1.ChangeKeyringRequest
+	3,  // 53: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
+	5,  // 54: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
+	19, // 55: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
+	21, // 56: rota.v1.AgentService.ReportDisk:output_type -> rota.v1.ReportDiskResponse
+	24, // 57: rota.v1.AgentService.ReportGpus:output_type -> rota.v1.ReportGpusResponse
+	27, // 58: rota.v1.AgentService.ReportEngines:output_type -> rota.v1.ReportEnginesResponse
+	30, // 59: rota.v1.AgentService.ReportMigrations:output_type -> rota.v1.ReportMigrationsResponse
+	33, // 60: rota.v1.AgentService.ReportFrozen:output_type -> rota.v1.ReportFrozenResponse
+	36, // 61: rota.v1.AgentService.ReportSnapshots:output_type -> rota.v1.ReportSnapshotsResponse
+	38, // 62: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
+	40, // 63: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
+	1,  // 64: rota.v1.KeyringService.ChangeKeyring:output_type -> rota.v1.ChangeKeyringResponse
+	53, // [53:65] is the sub-list for method output_type
+	41, // [41:53] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_agent_proto_init() }
@@ -2550,6 +3188,7 @@ func file_rota_v1_agent_proto_init() {
 	file_rota_v1_engine_proto_init()
 	file_rota_v1_migration_proto_init()
 	file_rota_v1_node_proto_init()
+	file_rota_v1_snapshot_proto_init()
 	file_rota_v1_stream_proto_init()
 	file_rota_v1_trajectory_proto_init()
 	type x struct{}
@@ -2558,7 +3197,7 @@ func file_rota_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_agent_proto_rawDesc), len(file_rota_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   33,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

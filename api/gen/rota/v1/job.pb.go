@@ -454,7 +454,8 @@ type Job struct {
 	// Newest event about it.
 	Revision uint64 `protobuf:"varint,25,opt,name=revision,proto3" json:"revision,omitempty"`
 	// It is forgotten once its last turn has ended.
-	Deleting      bool `protobuf:"varint,26,opt,name=deleting,proto3" json:"deleting,omitempty"`
+	Deleting      bool              `protobuf:"varint,26,opt,name=deleting,proto3" json:"deleting,omitempty"`
+	Labels        map[string]string `protobuf:"bytes,27,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -669,6 +670,13 @@ func (x *Job) GetDeleting() bool {
 		return x.Deleting
 	}
 	return false
+}
+
+func (x *Job) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
 }
 
 // Deployment is one logical model of a job, such as "actor".
@@ -892,7 +900,9 @@ type SubmitJobRequest struct {
 	// cycle.
 	Backfill bool `protobuf:"varint,8,opt,name=backfill,proto3" json:"backfill,omitempty"`
 	// Of its deployments; at most 64.
-	Hooks         []*DeploymentHooks `protobuf:"bytes,9,rep,name=hooks,proto3" json:"hooks,omitempty"`
+	Hooks []*DeploymentHooks `protobuf:"bytes,9,rep,name=hooks,proto3" json:"hooks,omitempty"`
+	// For finding it, as those of OpenTrajectoryRequest. Needs feature level 3.
+	Labels        map[string]string `protobuf:"bytes,10,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -986,6 +996,13 @@ func (x *SubmitJobRequest) GetBackfill() bool {
 func (x *SubmitJobRequest) GetHooks() []*DeploymentHooks {
 	if x != nil {
 		return x.Hooks
+	}
+	return nil
+}
+
+func (x *SubmitJobRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
 	}
 	return nil
 }
@@ -1150,10 +1167,12 @@ type ListJobsRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// Also completed ones.
-	IncludeEnded  bool   `protobuf:"varint,2,opt,name=include_ended,json=includeEnded,proto3" json:"include_ended,omitempty"`
-	PageSize      uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	AllowStale    bool   `protobuf:"varint,5,opt,name=allow_stale,json=allowStale,proto3" json:"allow_stale,omitempty"`
+	IncludeEnded bool   `protobuf:"varint,2,opt,name=include_ended,json=includeEnded,proto3" json:"include_ended,omitempty"`
+	PageSize     uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken    string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	AllowStale   bool   `protobuf:"varint,5,opt,name=allow_stale,json=allowStale,proto3" json:"allow_stale,omitempty"`
+	// Only jobs that have all of these labels.
+	Labels        map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1221,6 +1240,13 @@ func (x *ListJobsRequest) GetAllowStale() bool {
 		return x.AllowStale
 	}
 	return false
+}
+
+func (x *ListJobsRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
 }
 
 type ListJobsResponse struct {
@@ -1673,7 +1699,7 @@ const file_rota_v1_job_proto_rawDesc = "" +
 	"\vstretch_ppm\x18\x02 \x01(\x03R\n" +
 	"stretchPpm\x12\x19\n" +
 	"\bcost_ppm\x18\x03 \x01(\x03R\acostPpm\x12)\n" +
-	"\x10interference_ppm\x18\x04 \x01(\x03R\x0finterferencePpm\"\xf1\a\n" +
+	"\x10interference_ppm\x18\x04 \x01(\x03R\x0finterferencePpm\"\xde\b\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -1705,7 +1731,11 @@ const file_rota_v1_job_proto_rawDesc = "" +
 	"\x15used_micro_node_hours\x18\x17 \x01(\x04R\x12usedMicroNodeHours\x123\n" +
 	"\x16saved_micro_node_hours\x18\x18 \x01(\x04R\x13savedMicroNodeHours\x12\x1a\n" +
 	"\brevision\x18\x19 \x01(\x04R\brevision\x12\x1a\n" +
-	"\bdeleting\x18\x1a \x01(\bR\bdeleting\"\xa0\x01\n" +
+	"\bdeleting\x18\x1a \x01(\bR\bdeleting\x120\n" +
+	"\x06labels\x18\x1b \x03(\v2\x18.rota.v1.Job.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa0\x01\n" +
 	"\n" +
 	"Deployment\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
@@ -1723,7 +1753,7 @@ const file_rota_v1_job_proto_rawDesc = "" +
 	"\bprefetch\x18\x04 \x01(\v2\x13.rota.v1.ActionSpecR\bprefetch\"p\n" +
 	"\rOperationTime\x120\n" +
 	"\toperation\x18\x01 \x01(\x0e2\x12.rota.v1.OperationR\toperation\x12-\n" +
-	"\x04exec\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04exec\"\xda\x02\n" +
+	"\x04exec\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04exec\"\xd4\x03\n" +
 	"\x10SubmitJobRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
 	"\n" +
@@ -1735,7 +1765,12 @@ const file_rota_v1_job_proto_rawDesc = "" +
 	"\x05cycle\x18\x06 \x01(\v2\x0e.rota.v1.CycleR\x05cycle\x120\n" +
 	"\x06set_up\x18\a \x01(\v2\x19.google.protobuf.DurationR\x05setUp\x12\x1a\n" +
 	"\bbackfill\x18\b \x01(\bR\bbackfill\x12.\n" +
-	"\x05hooks\x18\t \x03(\v2\x18.rota.v1.DeploymentHooksR\x05hooks\"O\n" +
+	"\x05hooks\x18\t \x03(\v2\x18.rota.v1.DeploymentHooksR\x05hooks\x12=\n" +
+	"\x06labels\x18\n" +
+	" \x03(\v2%.rota.v1.SubmitJobRequest.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"O\n" +
 	"\x11SubmitJobResponse\x12\x1e\n" +
 	"\x03job\x18\x01 \x01(\v2\f.rota.v1.JobR\x03job\x12\x1a\n" +
 	"\breplayed\x18\x02 \x01(\bR\breplayed\"b\n" +
@@ -1745,7 +1780,7 @@ const file_rota_v1_job_proto_rawDesc = "" +
 	"\vallow_stale\x18\x03 \x01(\bR\n" +
 	"allowStale\"0\n" +
 	"\x0eGetJobResponse\x12\x1e\n" +
-	"\x03job\x18\x01 \x01(\v2\f.rota.v1.JobR\x03job\"\xb1\x01\n" +
+	"\x03job\x18\x01 \x01(\v2\f.rota.v1.JobR\x03job\"\xaa\x02\n" +
 	"\x0fListJobsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12#\n" +
 	"\rinclude_ended\x18\x02 \x01(\bR\fincludeEnded\x12\x1b\n" +
@@ -1753,7 +1788,11 @@ const file_rota_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x1f\n" +
 	"\vallow_stale\x18\x05 \x01(\bR\n" +
-	"allowStale\"\\\n" +
+	"allowStale\x12<\n" +
+	"\x06labels\x18\x06 \x03(\v2$.rota.v1.ListJobsRequest.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\\\n" +
 	"\x10ListJobsResponse\x12 \n" +
 	"\x04jobs\x18\x01 \x03(\v2\f.rota.v1.JobR\x04jobs\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"E\n" +
@@ -1816,7 +1855,7 @@ func file_rota_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_rota_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_rota_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_rota_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_rota_v1_job_proto_goTypes = []any{
 	(JobState)(0),                 // 0: rota.v1.JobState
 	(Operation)(0),                // 1: rota.v1.Operation
@@ -1842,64 +1881,70 @@ var file_rota_v1_job_proto_goTypes = []any{
 	(*CompleteJobResponse)(nil),   // 21: rota.v1.CompleteJobResponse
 	(*DeleteJobRequest)(nil),      // 22: rota.v1.DeleteJobRequest
 	(*DeleteJobResponse)(nil),     // 23: rota.v1.DeleteJobResponse
-	(*durationpb.Duration)(nil),   // 24: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
-	(*ActionSpec)(nil),            // 26: rota.v1.ActionSpec
+	nil,                           // 24: rota.v1.Job.LabelsEntry
+	nil,                           // 25: rota.v1.SubmitJobRequest.LabelsEntry
+	nil,                           // 26: rota.v1.ListJobsRequest.LabelsEntry
+	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
+	(*ActionSpec)(nil),            // 29: rota.v1.ActionSpec
 }
 var file_rota_v1_job_proto_depIdxs = []int32{
-	24, // 0: rota.v1.Cycle.period:type_name -> google.protobuf.Duration
+	27, // 0: rota.v1.Cycle.period:type_name -> google.protobuf.Duration
 	3,  // 1: rota.v1.Cycle.segments:type_name -> rota.v1.Segment
-	24, // 2: rota.v1.Segment.offset:type_name -> google.protobuf.Duration
-	24, // 3: rota.v1.Segment.length:type_name -> google.protobuf.Duration
+	27, // 2: rota.v1.Segment.offset:type_name -> google.protobuf.Duration
+	27, // 3: rota.v1.Segment.length:type_name -> google.protobuf.Duration
 	2,  // 4: rota.v1.Reservation.cycle:type_name -> rota.v1.Cycle
-	25, // 5: rota.v1.Reservation.anchor_time:type_name -> google.protobuf.Timestamp
-	24, // 6: rota.v1.Placement.shift:type_name -> google.protobuf.Duration
+	28, // 5: rota.v1.Reservation.anchor_time:type_name -> google.protobuf.Timestamp
+	27, // 6: rota.v1.Placement.shift:type_name -> google.protobuf.Duration
 	0,  // 7: rota.v1.Job.state:type_name -> rota.v1.JobState
 	2,  // 8: rota.v1.Job.cycle:type_name -> rota.v1.Cycle
-	24, // 9: rota.v1.Job.set_up:type_name -> google.protobuf.Duration
+	27, // 9: rota.v1.Job.set_up:type_name -> google.protobuf.Duration
 	4,  // 10: rota.v1.Job.reservation:type_name -> rota.v1.Reservation
 	5,  // 11: rota.v1.Job.placement:type_name -> rota.v1.Placement
 	7,  // 12: rota.v1.Job.deployments:type_name -> rota.v1.Deployment
-	25, // 13: rota.v1.Job.step_time:type_name -> google.protobuf.Timestamp
-	25, // 14: rota.v1.Job.submit_time:type_name -> google.protobuf.Timestamp
-	25, // 15: rota.v1.Job.start_time:type_name -> google.protobuf.Timestamp
-	25, // 16: rota.v1.Job.end_time:type_name -> google.protobuf.Timestamp
-	24, // 17: rota.v1.Deployment.set_up:type_name -> google.protobuf.Duration
-	9,  // 18: rota.v1.Deployment.operations:type_name -> rota.v1.OperationTime
-	26, // 19: rota.v1.DeploymentHooks.sleep:type_name -> rota.v1.ActionSpec
-	26, // 20: rota.v1.DeploymentHooks.wake:type_name -> rota.v1.ActionSpec
-	26, // 21: rota.v1.DeploymentHooks.prefetch:type_name -> rota.v1.ActionSpec
-	1,  // 22: rota.v1.OperationTime.operation:type_name -> rota.v1.Operation
-	24, // 23: rota.v1.OperationTime.exec:type_name -> google.protobuf.Duration
-	25, // 24: rota.v1.SubmitJobRequest.expire_time:type_name -> google.protobuf.Timestamp
-	2,  // 25: rota.v1.SubmitJobRequest.cycle:type_name -> rota.v1.Cycle
-	24, // 26: rota.v1.SubmitJobRequest.set_up:type_name -> google.protobuf.Duration
-	8,  // 27: rota.v1.SubmitJobRequest.hooks:type_name -> rota.v1.DeploymentHooks
-	6,  // 28: rota.v1.SubmitJobResponse.job:type_name -> rota.v1.Job
-	6,  // 29: rota.v1.GetJobResponse.job:type_name -> rota.v1.Job
-	6,  // 30: rota.v1.ListJobsResponse.jobs:type_name -> rota.v1.Job
-	6,  // 31: rota.v1.SuspendJobResponse.job:type_name -> rota.v1.Job
-	6,  // 32: rota.v1.ResumeJobResponse.job:type_name -> rota.v1.Job
-	6,  // 33: rota.v1.CompleteJobResponse.job:type_name -> rota.v1.Job
-	10, // 34: rota.v1.JobService.SubmitJob:input_type -> rota.v1.SubmitJobRequest
-	12, // 35: rota.v1.JobService.GetJob:input_type -> rota.v1.GetJobRequest
-	14, // 36: rota.v1.JobService.ListJobs:input_type -> rota.v1.ListJobsRequest
-	16, // 37: rota.v1.JobService.SuspendJob:input_type -> rota.v1.SuspendJobRequest
-	18, // 38: rota.v1.JobService.ResumeJob:input_type -> rota.v1.ResumeJobRequest
-	20, // 39: rota.v1.JobService.CompleteJob:input_type -> rota.v1.CompleteJobRequest
-	22, // 40: rota.v1.JobService.DeleteJob:input_type -> rota.v1.DeleteJobRequest
-	11, // 41: rota.v1.JobService.SubmitJob:output_type -> rota.v1.SubmitJobResponse
-	13, // 42: rota.v1.JobService.GetJob:output_type -> rota.v1.GetJobResponse
-	15, // 43: rota.v1.JobService.ListJobs:output_type -> rota.v1.ListJobsResponse
-	17, // 44: rota.v1.JobService.SuspendJob:output_type -> rota.v1.SuspendJobResponse
-	19, // 45: rota.v1.JobService.ResumeJob:output_type -> rota.v1.ResumeJobResponse
-	21, // 46: rota.v1.JobService.CompleteJob:output_type -> rota.v1.CompleteJobResponse
-	23, // 47: rota.v1.JobService.DeleteJob:output_type -> rota.v1.DeleteJobResponse
-	41, // [41:48] is the sub-list for method output_type
-	34, // [34:41] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	28, // 13: rota.v1.Job.step_time:type_name -> google.protobuf.Timestamp
+	28, // 14: rota.v1.Job.submit_time:type_name -> google.protobuf.Timestamp
+	28, // 15: rota.v1.Job.start_time:type_name -> google.protobuf.Timestamp
+	28, // 16: rota.v1.Job.end_time:type_name -> google.protobuf.Timestamp
+	24, // 17: rota.v1.Job.labels:type_name -> rota.v1.Job.LabelsEntry
+	27, // 18: rota.v1.Deployment.set_up:type_name -> google.protobuf.Duration
+	9,  // 19: rota.v1.Deployment.operations:type_name -> rota.v1.OperationTime
+	29, // 20: rota.v1.DeploymentHooks.sleep:type_name -> rota.v1.ActionSpec
+	29, // 21: rota.v1.DeploymentHooks.wake:type_name -> rota.v1.ActionSpec
+	29, // 22: rota.v1.DeploymentHooks.prefetch:type_name -> rota.v1.ActionSpec
+	1,  // 23: rota.v1.OperationTime.operation:type_name -> rota.v1.Operation
+	27, // 24: rota.v1.OperationTime.exec:type_name -> google.protobuf.Duration
+	28, // 25: rota.v1.SubmitJobRequest.expire_time:type_name -> google.protobuf.Timestamp
+	2,  // 26: rota.v1.SubmitJobRequest.cycle:type_name -> rota.v1.Cycle
+	27, // 27: rota.v1.SubmitJobRequest.set_up:type_name -> google.protobuf.Duration
+	8,  // 28: rota.v1.SubmitJobRequest.hooks:type_name -> rota.v1.DeploymentHooks
+	25, // 29: rota.v1.SubmitJobRequest.labels:type_name -> rota.v1.SubmitJobRequest.LabelsEntry
+	6,  // 30: rota.v1.SubmitJobResponse.job:type_name -> rota.v1.Job
+	6,  // 31: rota.v1.GetJobResponse.job:type_name -> rota.v1.Job
+	26, // 32: rota.v1.ListJobsRequest.labels:type_name -> rota.v1.ListJobsRequest.LabelsEntry
+	6,  // 33: rota.v1.ListJobsResponse.jobs:type_name -> rota.v1.Job
+	6,  // 34: rota.v1.SuspendJobResponse.job:type_name -> rota.v1.Job
+	6,  // 35: rota.v1.ResumeJobResponse.job:type_name -> rota.v1.Job
+	6,  // 36: rota.v1.CompleteJobResponse.job:type_name -> rota.v1.Job
+	10, // 37: rota.v1.JobService.SubmitJob:input_type -> rota.v1.SubmitJobRequest
+	12, // 38: rota.v1.JobService.GetJob:input_type -> rota.v1.GetJobRequest
+	14, // 39: rota.v1.JobService.ListJobs:input_type -> rota.v1.ListJobsRequest
+	16, // 40: rota.v1.JobService.SuspendJob:input_type -> rota.v1.SuspendJobRequest
+	18, // 41: rota.v1.JobService.ResumeJob:input_type -> rota.v1.ResumeJobRequest
+	20, // 42: rota.v1.JobService.CompleteJob:input_type -> rota.v1.CompleteJobRequest
+	22, // 43: rota.v1.JobService.DeleteJob:input_type -> rota.v1.DeleteJobRequest
+	11, // 44: rota.v1.JobService.SubmitJob:output_type -> rota.v1.SubmitJobResponse
+	13, // 45: rota.v1.JobService.GetJob:output_type -> rota.v1.GetJobResponse
+	15, // 46: rota.v1.JobService.ListJobs:output_type -> rota.v1.ListJobsResponse
+	17, // 47: rota.v1.JobService.SuspendJob:output_type -> rota.v1.SuspendJobResponse
+	19, // 48: rota.v1.JobService.ResumeJob:output_type -> rota.v1.ResumeJobResponse
+	21, // 49: rota.v1.JobService.CompleteJob:output_type -> rota.v1.CompleteJobResponse
+	23, // 50: rota.v1.JobService.DeleteJob:output_type -> rota.v1.DeleteJobResponse
+	44, // [44:51] is the sub-list for method output_type
+	37, // [37:44] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_job_proto_init() }
@@ -1914,7 +1959,7 @@ func file_rota_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_job_proto_rawDesc), len(file_rota_v1_job_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   22,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

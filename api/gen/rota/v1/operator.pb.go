@@ -1908,8 +1908,10 @@ type NamespaceLimits struct {
 	RunningActions uint32 `protobuf:"varint,2,opt,name=running_actions,json=runningActions,proto3" json:"running_actions,omitempty"`
 	Cores          uint32 `protobuf:"varint,3,opt,name=cores,proto3" json:"cores,omitempty"`
 	Gpus           uint32 `protobuf:"varint,4,opt,name=gpus,proto3" json:"gpus,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Trajectories that are open. Beyond it, no further one can be opened.
+	Trajectories  uint32 `protobuf:"varint,5,opt,name=trajectories,proto3" json:"trajectories,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NamespaceLimits) Reset() {
@@ -1970,14 +1972,23 @@ func (x *NamespaceLimits) GetGpus() uint32 {
 	return 0
 }
 
-// NamespaceHeld is what the running actions of a namespace hold.
+func (x *NamespaceLimits) GetTrajectories() uint32 {
+	if x != nil {
+		return x.Trajectories
+	}
+	return 0
+}
+
+// NamespaceHeld is what the running actions of a namespace hold, and its trajectories.
 type NamespaceHeld struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	RunningActions uint64                 `protobuf:"varint,1,opt,name=running_actions,json=runningActions,proto3" json:"running_actions,omitempty"`
 	Cores          uint64                 `protobuf:"varint,2,opt,name=cores,proto3" json:"cores,omitempty"`
 	Gpus           uint64                 `protobuf:"varint,3,opt,name=gpus,proto3" json:"gpus,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Those that are open, whether they have a node or wait for one.
+	Trajectories  uint64 `protobuf:"varint,4,opt,name=trajectories,proto3" json:"trajectories,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NamespaceHeld) Reset() {
@@ -2027,6 +2038,13 @@ func (x *NamespaceHeld) GetCores() uint64 {
 func (x *NamespaceHeld) GetGpus() uint64 {
 	if x != nil {
 		return x.Gpus
+	}
+	return 0
+}
+
+func (x *NamespaceHeld) GetTrajectories() uint64 {
+	if x != nil {
+		return x.Trajectories
 	}
 	return 0
 }
@@ -2308,6 +2326,7 @@ type UpdateNamespaceRequest struct {
 	RunningActionsMax *uint32 `protobuf:"varint,4,opt,name=running_actions_max,json=runningActionsMax,proto3,oneof" json:"running_actions_max,omitempty"`
 	CoresMax          *uint32 `protobuf:"varint,5,opt,name=cores_max,json=coresMax,proto3,oneof" json:"cores_max,omitempty"`
 	GpusMax           *uint32 `protobuf:"varint,6,opt,name=gpus_max,json=gpusMax,proto3,oneof" json:"gpus_max,omitempty"`
+	TrajectoriesMax   *uint32 `protobuf:"varint,7,opt,name=trajectories_max,json=trajectoriesMax,proto3,oneof" json:"trajectories_max,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -2380,6 +2399,13 @@ func (x *UpdateNamespaceRequest) GetCoresMax() uint32 {
 func (x *UpdateNamespaceRequest) GetGpusMax() uint32 {
 	if x != nil && x.GpusMax != nil {
 		return *x.GpusMax
+	}
+	return 0
+}
+
+func (x *UpdateNamespaceRequest) GetTrajectoriesMax() uint32 {
+	if x != nil && x.TrajectoriesMax != nil {
+		return *x.TrajectoriesMax
 	}
 	return 0
 }
@@ -3790,16 +3816,18 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\x06weight\x18\x04 \x01(\rR\x06weight\x120\n" +
 	"\x06limits\x18\x05 \x01(\v2\x18.rota.v1.NamespaceLimitsR\x06limits\x12*\n" +
 	"\x04held\x18\x06 \x01(\v2\x16.rota.v1.NamespaceHeldR\x04held\x12\x14\n" +
-	"\x05share\x18\a \x01(\x01R\x05share\"\x8b\x01\n" +
+	"\x05share\x18\a \x01(\x01R\x05share\"\xaf\x01\n" +
 	"\x0fNamespaceLimits\x12%\n" +
 	"\x0equeued_actions\x18\x01 \x01(\rR\rqueuedActions\x12'\n" +
 	"\x0frunning_actions\x18\x02 \x01(\rR\x0erunningActions\x12\x14\n" +
 	"\x05cores\x18\x03 \x01(\rR\x05cores\x12\x12\n" +
-	"\x04gpus\x18\x04 \x01(\rR\x04gpus\"b\n" +
+	"\x04gpus\x18\x04 \x01(\rR\x04gpus\x12\"\n" +
+	"\ftrajectories\x18\x05 \x01(\rR\ftrajectories\"\x86\x01\n" +
 	"\rNamespaceHeld\x12'\n" +
 	"\x0frunning_actions\x18\x01 \x01(\x04R\x0erunningActions\x12\x14\n" +
 	"\x05cores\x18\x02 \x01(\x04R\x05cores\x12\x12\n" +
-	"\x04gpus\x18\x03 \x01(\x04R\x04gpus\"\x93\x02\n" +
+	"\x04gpus\x18\x03 \x01(\x04R\x04gpus\x12\"\n" +
+	"\ftrajectories\x18\x04 \x01(\x04R\ftrajectories\"\x93\x02\n" +
 	"\x0eNamespaceUsage\x12!\n" +
 	"\fcore_seconds\x18\x01 \x01(\x01R\vcoreSeconds\x12\x1f\n" +
 	"\vgpu_seconds\x18\x02 \x01(\x01R\n" +
@@ -3819,20 +3847,22 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\x16ListNamespacesResponse\x122\n" +
 	"\n" +
 	"namespaces\x18\x01 \x03(\v2\x12.rota.v1.NamespaceR\n" +
-	"namespaces\"\xc8\x02\n" +
+	"namespaces\"\x8d\x03\n" +
 	"\x16UpdateNamespaceRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\x06weight\x18\x02 \x01(\rH\x00R\x06weight\x88\x01\x01\x121\n" +
 	"\x12queued_actions_max\x18\x03 \x01(\rH\x01R\x10queuedActionsMax\x88\x01\x01\x123\n" +
 	"\x13running_actions_max\x18\x04 \x01(\rH\x02R\x11runningActionsMax\x88\x01\x01\x12 \n" +
 	"\tcores_max\x18\x05 \x01(\rH\x03R\bcoresMax\x88\x01\x01\x12\x1e\n" +
-	"\bgpus_max\x18\x06 \x01(\rH\x04R\agpusMax\x88\x01\x01B\t\n" +
+	"\bgpus_max\x18\x06 \x01(\rH\x04R\agpusMax\x88\x01\x01\x12.\n" +
+	"\x10trajectories_max\x18\a \x01(\rH\x05R\x0ftrajectoriesMax\x88\x01\x01B\t\n" +
 	"\a_weightB\x15\n" +
 	"\x13_queued_actions_maxB\x16\n" +
 	"\x14_running_actions_maxB\f\n" +
 	"\n" +
 	"_cores_maxB\v\n" +
-	"\t_gpus_max\"K\n" +
+	"\t_gpus_maxB\x13\n" +
+	"\x11_trajectories_max\"K\n" +
 	"\x17UpdateNamespaceResponse\x120\n" +
 	"\tnamespace\x18\x01 \x01(\v2\x12.rota.v1.NamespaceR\tnamespace\",\n" +
 	"\x16DeleteNamespaceRequest\x12\x12\n" +

@@ -1584,6 +1584,11 @@ func (m *NamespaceLimits) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Trajectories != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Trajectories))
+		i--
+		dAtA[i] = 0x28
+	}
 	if m.Gpus != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Gpus))
 		i--
@@ -1636,6 +1641,11 @@ func (m *NamespaceHeld) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.Trajectories != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Trajectories))
+		i--
+		dAtA[i] = 0x20
 	}
 	if m.Gpus != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Gpus))
@@ -1917,6 +1927,11 @@ func (m *UpdateNamespaceRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.TrajectoriesMax != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.TrajectoriesMax))
+		i--
+		dAtA[i] = 0x38
 	}
 	if m.GpusMax != nil {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.GpusMax))
@@ -3704,6 +3719,9 @@ func (m *NamespaceLimits) SizeVT() (n int) {
 	if m.Gpus != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Gpus))
 	}
+	if m.Trajectories != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Trajectories))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -3722,6 +3740,9 @@ func (m *NamespaceHeld) SizeVT() (n int) {
 	}
 	if m.Gpus != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Gpus))
+	}
+	if m.Trajectories != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Trajectories))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -3835,6 +3856,9 @@ func (m *UpdateNamespaceRequest) SizeVT() (n int) {
 	}
 	if m.GpusMax != nil {
 		n += 1 + protohelpers.SizeOfVarint(uint64(*m.GpusMax))
+	}
+	if m.TrajectoriesMax != nil {
+		n += 1 + protohelpers.SizeOfVarint(uint64(*m.TrajectoriesMax))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -8003,6 +8027,25 @@ func (m *NamespaceLimits) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 5:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Trajectories", wireType)
+			}
+			m.Trajectories = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Trajectories |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -8107,6 +8150,25 @@ func (m *NamespaceHeld) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.Gpus |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 4:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Trajectories", wireType)
+			}
+			m.Trajectories = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Trajectories |= uint64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
@@ -8736,6 +8798,26 @@ func (m *UpdateNamespaceRequest) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.GpusMax = &v
+		case 7:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field TrajectoriesMax", wireType)
+			}
+			var v uint32
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.TrajectoriesMax = &v
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

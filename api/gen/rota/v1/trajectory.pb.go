@@ -85,6 +85,62 @@ func (TrajectoryState) EnumDescriptor() ([]byte, []int) {
 	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{0}
 }
 
+// PauseState says how far a pause has come.
+type PauseState int32
+
+const (
+	PauseState_PAUSE_STATE_UNSPECIFIED PauseState = 0
+	// It is paused, and some of its processes are not frozen yet.
+	PauseState_PAUSE_STATE_PAUSING PauseState = 1
+	// It is paused: nothing of it runs, and it holds no cores.
+	PauseState_PAUSE_STATE_PAUSED PauseState = 2
+	// It was resumed, and some of its processes wait for their cores.
+	PauseState_PAUSE_STATE_RESUMING PauseState = 3
+)
+
+// Enum value maps for PauseState.
+var (
+	PauseState_name = map[int32]string{
+		0: "PAUSE_STATE_UNSPECIFIED",
+		1: "PAUSE_STATE_PAUSING",
+		2: "PAUSE_STATE_PAUSED",
+		3: "PAUSE_STATE_RESUMING",
+	}
+	PauseState_value = map[string]int32{
+		"PAUSE_STATE_UNSPECIFIED": 0,
+		"PAUSE_STATE_PAUSING":     1,
+		"PAUSE_STATE_PAUSED":      2,
+		"PAUSE_STATE_RESUMING":    3,
+	}
+)
+
+func (x PauseState) Enum() *PauseState {
+	p := new(PauseState)
+	*p = x
+	return p
+}
+
+func (x PauseState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PauseState) Descriptor() protoreflect.EnumDescriptor {
+	return file_rota_v1_trajectory_proto_enumTypes[1].Descriptor()
+}
+
+func (PauseState) Type() protoreflect.EnumType {
+	return &file_rota_v1_trajectory_proto_enumTypes[1]
+}
+
+func (x PauseState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PauseState.Descriptor instead.
+func (PauseState) EnumDescriptor() ([]byte, []int) {
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{1}
+}
+
 // Network is what a container can reach.
 type Network int32
 
@@ -121,11 +177,11 @@ func (x Network) String() string {
 }
 
 func (Network) Descriptor() protoreflect.EnumDescriptor {
-	return file_rota_v1_trajectory_proto_enumTypes[1].Descriptor()
+	return file_rota_v1_trajectory_proto_enumTypes[2].Descriptor()
 }
 
 func (Network) Type() protoreflect.EnumType {
-	return &file_rota_v1_trajectory_proto_enumTypes[1]
+	return &file_rota_v1_trajectory_proto_enumTypes[2]
 }
 
 func (x Network) Number() protoreflect.EnumNumber {
@@ -134,7 +190,7 @@ func (x Network) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Network.Descriptor instead.
 func (Network) EnumDescriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{1}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{2}
 }
 
 // Objective is what the cores of a node are divided for, among the actions of a trajectory
@@ -175,11 +231,11 @@ func (x Objective) String() string {
 }
 
 func (Objective) Descriptor() protoreflect.EnumDescriptor {
-	return file_rota_v1_trajectory_proto_enumTypes[2].Descriptor()
+	return file_rota_v1_trajectory_proto_enumTypes[3].Descriptor()
 }
 
 func (Objective) Type() protoreflect.EnumType {
-	return &file_rota_v1_trajectory_proto_enumTypes[2]
+	return &file_rota_v1_trajectory_proto_enumTypes[3]
 }
 
 func (x Objective) Number() protoreflect.EnumNumber {
@@ -188,7 +244,7 @@ func (x Objective) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Objective.Descriptor instead.
 func (Objective) EnumDescriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{2}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{3}
 }
 
 type Trajectory struct {
@@ -222,8 +278,12 @@ type Trajectory struct {
 	Generation *Generation `protobuf:"bytes,18,opt,name=generation,proto3" json:"generation,omitempty"`
 	// It closes by itself at this time, whatever it does then; absent: never. Wall time, by the
 	// clock of the leader, to within a second.
-	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
-	Labels        map[string]string      `protobuf:"bytes,19,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	Labels     map[string]string      `protobuf:"bytes,19,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Whether it is paused; unspecified: it is not.
+	Pause PauseState `protobuf:"varint,24,opt,name=pause,proto3,enum=rota.v1.PauseState" json:"pause,omitempty"`
+	// When it was paused; absent: it is not. As expire_time.
+	PauseTime     *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=pause_time,json=pauseTime,proto3" json:"pause_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -398,6 +458,20 @@ func (x *Trajectory) GetLabels() map[string]string {
 	return nil
 }
 
+func (x *Trajectory) GetPause() PauseState {
+	if x != nil {
+		return x.Pause
+	}
+	return PauseState_PAUSE_STATE_UNSPECIFIED
+}
+
+func (x *Trajectory) GetPauseTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.PauseTime
+	}
+	return nil
+}
+
 // TrajectorySpec is what the commands of a trajectory have in common. Encoded it may be at most
 // 4 KiB.
 type TrajectorySpec struct {
@@ -408,7 +482,9 @@ type TrajectorySpec struct {
 	Dir string `protobuf:"bytes,2,opt,name=dir,proto3" json:"dir,omitempty"`
 	// Its actions run in a container. Absent: they are processes of the node. The trajectory lives
 	// on a node that runs containers, and is refused if its pool has none.
-	Container     *Container `protobuf:"bytes,5,opt,name=container,proto3" json:"container,omitempty"`
+	Container *Container `protobuf:"bytes,5,opt,name=container,proto3" json:"container,omitempty"`
+	// The snapshot that its files began with; 0: none. OpenTrajectoryRequest.snapshot_id sets it.
+	SnapshotId    uint64 `protobuf:"varint,6,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -462,6 +538,13 @@ func (x *TrajectorySpec) GetContainer() *Container {
 		return x.Container
 	}
 	return nil
+}
+
+func (x *TrajectorySpec) GetSnapshotId() uint64 {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return 0
 }
 
 // Container is the sandbox of a trajectory: one container that its actions share. It is opened
@@ -575,7 +658,12 @@ type OpenTrajectoryRequest struct {
 	// For finding it: at most 32, with at most 4 KiB together. A key is a name of letters, digits,
 	// '-', '_' and '.', such as "run", or a prefix and a name, such as "team/run"; at most 128
 	// bytes. A value is text without control characters; at most 256 bytes. Needs feature level 3.
-	Labels        map[string]string `protobuf:"bytes,14,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Labels map[string]string `protobuf:"bytes,14,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// It begins with the files of this snapshot, on its node and in a container of its image, with
+	// the environment and the working directory of the snapshot's trajectory unless spec says
+	// others; 0: with none. It is refused with NODE_FULL if the node has not the memory now, and
+	// while older trajectories wait for memory. Needs feature level 3.
+	SnapshotId    uint64 `protobuf:"varint,15,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -713,6 +801,13 @@ func (x *OpenTrajectoryRequest) GetLabels() map[string]string {
 		return x.Labels
 	}
 	return nil
+}
+
+func (x *OpenTrajectoryRequest) GetSnapshotId() uint64 {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return 0
 }
 
 type OpenTrajectoryResponse struct {
@@ -961,6 +1056,200 @@ func (x *ExtendTrajectoryResponse) GetTrajectory() *Trajectory {
 	return nil
 }
 
+type PauseTrajectoryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseTrajectoryRequest) Reset() {
+	*x = PauseTrajectoryRequest{}
+	mi := &file_rota_v1_trajectory_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseTrajectoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseTrajectoryRequest) ProtoMessage() {}
+
+func (x *PauseTrajectoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_trajectory_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseTrajectoryRequest.ProtoReflect.Descriptor instead.
+func (*PauseTrajectoryRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PauseTrajectoryRequest) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+type PauseTrajectoryResponse struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Trajectory *Trajectory            `protobuf:"bytes,1,opt,name=trajectory,proto3" json:"trajectory,omitempty"`
+	// False: it was paused already.
+	Changed       bool `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseTrajectoryResponse) Reset() {
+	*x = PauseTrajectoryResponse{}
+	mi := &file_rota_v1_trajectory_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseTrajectoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseTrajectoryResponse) ProtoMessage() {}
+
+func (x *PauseTrajectoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_trajectory_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseTrajectoryResponse.ProtoReflect.Descriptor instead.
+func (*PauseTrajectoryResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PauseTrajectoryResponse) GetTrajectory() *Trajectory {
+	if x != nil {
+		return x.Trajectory
+	}
+	return nil
+}
+
+func (x *PauseTrajectoryResponse) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
+type ResumeTrajectoryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeTrajectoryRequest) Reset() {
+	*x = ResumeTrajectoryRequest{}
+	mi := &file_rota_v1_trajectory_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeTrajectoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeTrajectoryRequest) ProtoMessage() {}
+
+func (x *ResumeTrajectoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_trajectory_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeTrajectoryRequest.ProtoReflect.Descriptor instead.
+func (*ResumeTrajectoryRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ResumeTrajectoryRequest) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+type ResumeTrajectoryResponse struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Trajectory *Trajectory            `protobuf:"bytes,1,opt,name=trajectory,proto3" json:"trajectory,omitempty"`
+	// False: it was not paused.
+	Changed       bool `protobuf:"varint,2,opt,name=changed,proto3" json:"changed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeTrajectoryResponse) Reset() {
+	*x = ResumeTrajectoryResponse{}
+	mi := &file_rota_v1_trajectory_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeTrajectoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeTrajectoryResponse) ProtoMessage() {}
+
+func (x *ResumeTrajectoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_trajectory_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeTrajectoryResponse.ProtoReflect.Descriptor instead.
+func (*ResumeTrajectoryResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ResumeTrajectoryResponse) GetTrajectory() *Trajectory {
+	if x != nil {
+		return x.Trajectory
+	}
+	return nil
+}
+
+func (x *ResumeTrajectoryResponse) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
 type GetTrajectoryRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -971,7 +1260,7 @@ type GetTrajectoryRequest struct {
 
 func (x *GetTrajectoryRequest) Reset() {
 	*x = GetTrajectoryRequest{}
-	mi := &file_rota_v1_trajectory_proto_msgTypes[9]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -983,7 +1272,7 @@ func (x *GetTrajectoryRequest) String() string {
 func (*GetTrajectoryRequest) ProtoMessage() {}
 
 func (x *GetTrajectoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_trajectory_proto_msgTypes[9]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -996,7 +1285,7 @@ func (x *GetTrajectoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTrajectoryRequest.ProtoReflect.Descriptor instead.
 func (*GetTrajectoryRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{9}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetTrajectoryRequest) GetId() uint64 {
@@ -1022,7 +1311,7 @@ type GetTrajectoryResponse struct {
 
 func (x *GetTrajectoryResponse) Reset() {
 	*x = GetTrajectoryResponse{}
-	mi := &file_rota_v1_trajectory_proto_msgTypes[10]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +1323,7 @@ func (x *GetTrajectoryResponse) String() string {
 func (*GetTrajectoryResponse) ProtoMessage() {}
 
 func (x *GetTrajectoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_trajectory_proto_msgTypes[10]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1047,7 +1336,7 @@ func (x *GetTrajectoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTrajectoryResponse.ProtoReflect.Descriptor instead.
 func (*GetTrajectoryResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{10}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetTrajectoryResponse) GetTrajectory() *Trajectory {
@@ -1084,7 +1373,7 @@ type ListTrajectoriesRequest struct {
 
 func (x *ListTrajectoriesRequest) Reset() {
 	*x = ListTrajectoriesRequest{}
-	mi := &file_rota_v1_trajectory_proto_msgTypes[11]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +1385,7 @@ func (x *ListTrajectoriesRequest) String() string {
 func (*ListTrajectoriesRequest) ProtoMessage() {}
 
 func (x *ListTrajectoriesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_trajectory_proto_msgTypes[11]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1109,7 +1398,7 @@ func (x *ListTrajectoriesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTrajectoriesRequest.ProtoReflect.Descriptor instead.
 func (*ListTrajectoriesRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{11}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListTrajectoriesRequest) GetNamespace() string {
@@ -1199,7 +1488,7 @@ type ListTrajectoriesResponse struct {
 
 func (x *ListTrajectoriesResponse) Reset() {
 	*x = ListTrajectoriesResponse{}
-	mi := &file_rota_v1_trajectory_proto_msgTypes[12]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1211,7 +1500,7 @@ func (x *ListTrajectoriesResponse) String() string {
 func (*ListTrajectoriesResponse) ProtoMessage() {}
 
 func (x *ListTrajectoriesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_trajectory_proto_msgTypes[12]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1224,7 +1513,7 @@ func (x *ListTrajectoriesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTrajectoriesResponse.ProtoReflect.Descriptor instead.
 func (*ListTrajectoriesResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{12}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListTrajectoriesResponse) GetTrajectories() []*Trajectory {
@@ -1245,7 +1534,7 @@ var File_rota_v1_trajectory_proto protoreflect.FileDescriptor
 
 const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\n" +
-	"\x18rota/v1/trajectory.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15rota/v1/rollout.proto\x1a\x14rota/v1/worker.proto\"\x80\a\n" +
+	"\x18rota/v1/trajectory.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15rota/v1/rollout.proto\x1a\x14rota/v1/worker.proto\"\xe6\a\n" +
 	"\n" +
 	"Trajectory\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
@@ -1271,14 +1560,19 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"generation\x12;\n" +
 	"\vexpire_time\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"expireTime\x127\n" +
-	"\x06labels\x18\x13 \x03(\v2\x1f.rota.v1.Trajectory.LabelsEntryR\x06labels\x1a9\n" +
+	"\x06labels\x18\x13 \x03(\v2\x1f.rota.v1.Trajectory.LabelsEntryR\x06labels\x12)\n" +
+	"\x05pause\x18\x18 \x01(\x0e2\x13.rota.v1.PauseStateR\x05pause\x129\n" +
+	"\n" +
+	"pause_time\x18\x19 \x01(\v2\x1a.google.protobuf.TimestampR\tpauseTime\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc0\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe1\x01\n" +
 	"\x0eTrajectorySpec\x122\n" +
 	"\x03env\x18\x01 \x03(\v2 .rota.v1.TrajectorySpec.EnvEntryR\x03env\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\tR\x03dir\x120\n" +
-	"\tcontainer\x18\x05 \x01(\v2\x12.rota.v1.ContainerR\tcontainer\x1a6\n" +
+	"\tcontainer\x18\x05 \x01(\v2\x12.rota.v1.ContainerR\tcontainer\x12\x1f\n" +
+	"\vsnapshot_id\x18\x06 \x01(\x04R\n" +
+	"snapshotId\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x87\x01\n" +
@@ -1286,7 +1580,7 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\x05image\x18\x01 \x01(\tR\x05image\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12$\n" +
 	"\x0eread_only_root\x18\x03 \x01(\bR\freadOnlyRoot\x12*\n" +
-	"\anetwork\x18\x04 \x01(\x0e2\x10.rota.v1.NetworkR\anetwork\"\xe2\x05\n" +
+	"\anetwork\x18\x04 \x01(\x0e2\x10.rota.v1.NetworkR\anetwork\"\x83\x06\n" +
 	"\x15OpenTrajectoryRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
 	"\n" +
@@ -1307,7 +1601,9 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"generation\x18\r \x01(\v2\x17.rota.v1.GenerationSpecR\n" +
 	"generation\x123\n" +
 	"\atimeout\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12B\n" +
-	"\x06labels\x18\x0e \x03(\v2*.rota.v1.OpenTrajectoryRequest.LabelsEntryR\x06labels\x1a9\n" +
+	"\x06labels\x18\x0e \x03(\v2*.rota.v1.OpenTrajectoryRequest.LabelsEntryR\x06labels\x12\x1f\n" +
+	"\vsnapshot_id\x18\x0f \x01(\x04R\n" +
+	"snapshotId\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"i\n" +
@@ -1330,7 +1626,21 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\x18ExtendTrajectoryResponse\x123\n" +
 	"\n" +
 	"trajectory\x18\x01 \x01(\v2\x13.rota.v1.TrajectoryR\n" +
-	"trajectory\"G\n" +
+	"trajectory\"(\n" +
+	"\x16PauseTrajectoryRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\"h\n" +
+	"\x17PauseTrajectoryResponse\x123\n" +
+	"\n" +
+	"trajectory\x18\x01 \x01(\v2\x13.rota.v1.TrajectoryR\n" +
+	"trajectory\x12\x18\n" +
+	"\achanged\x18\x02 \x01(\bR\achanged\")\n" +
+	"\x17ResumeTrajectoryRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\"i\n" +
+	"\x18ResumeTrajectoryResponse\x123\n" +
+	"\n" +
+	"trajectory\x18\x01 \x01(\v2\x13.rota.v1.TrajectoryR\n" +
+	"trajectory\x12\x18\n" +
+	"\achanged\x18\x02 \x01(\bR\achanged\"G\n" +
 	"\x14GetTrajectoryRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1f\n" +
 	"\vallow_stale\x18\x02 \x01(\bR\n" +
@@ -1367,7 +1677,13 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\x15TRAJECTORY_STATE_OPEN\x10\x02\x12\x1c\n" +
 	"\x18TRAJECTORY_STATE_CLOSING\x10\x03\x12\x1b\n" +
 	"\x17TRAJECTORY_STATE_CLOSED\x10\x04\x12\x19\n" +
-	"\x15TRAJECTORY_STATE_LOST\x10\x05*F\n" +
+	"\x15TRAJECTORY_STATE_LOST\x10\x05*t\n" +
+	"\n" +
+	"PauseState\x12\x1b\n" +
+	"\x17PAUSE_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13PAUSE_STATE_PAUSING\x10\x01\x12\x16\n" +
+	"\x12PAUSE_STATE_PAUSED\x10\x02\x12\x18\n" +
+	"\x14PAUSE_STATE_RESUMING\x10\x03*F\n" +
 	"\aNetwork\x12\x17\n" +
 	"\x13NETWORK_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fNETWORK_NONE\x10\x01\x12\x10\n" +
@@ -1375,13 +1691,15 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\tObjective\x12\x19\n" +
 	"\x15OBJECTIVE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eOBJECTIVE_MEAN\x10\x01\x12\x12\n" +
-	"\x0eOBJECTIVE_STEP\x10\x022\xbe\x03\n" +
+	"\x0eOBJECTIVE_STEP\x10\x022\xed\x04\n" +
 	"\x11TrajectoryService\x12Q\n" +
 	"\x0eOpenTrajectory\x12\x1e.rota.v1.OpenTrajectoryRequest\x1a\x1f.rota.v1.OpenTrajectoryResponse\x12T\n" +
 	"\x0fCloseTrajectory\x12\x1f.rota.v1.CloseTrajectoryRequest\x1a .rota.v1.CloseTrajectoryResponse\x12N\n" +
 	"\rGetTrajectory\x12\x1d.rota.v1.GetTrajectoryRequest\x1a\x1e.rota.v1.GetTrajectoryResponse\x12W\n" +
 	"\x10ListTrajectories\x12 .rota.v1.ListTrajectoriesRequest\x1a!.rota.v1.ListTrajectoriesResponse\x12W\n" +
-	"\x10ExtendTrajectory\x12 .rota.v1.ExtendTrajectoryRequest\x1a!.rota.v1.ExtendTrajectoryResponseB\x1dZ\x1brota/api/gen/rota/v1;rotav1b\x06proto3"
+	"\x10ExtendTrajectory\x12 .rota.v1.ExtendTrajectoryRequest\x1a!.rota.v1.ExtendTrajectoryResponse\x12T\n" +
+	"\x0fPauseTrajectory\x12\x1f.rota.v1.PauseTrajectoryRequest\x1a .rota.v1.PauseTrajectoryResponse\x12W\n" +
+	"\x10ResumeTrajectory\x12 .rota.v1.ResumeTrajectoryRequest\x1a!.rota.v1.ResumeTrajectoryResponseB\x1dZ\x1brota/api/gen/rota/v1;rotav1b\x06proto3"
 
 var (
 	file_rota_v1_trajectory_proto_rawDescOnce sync.Once
@@ -1395,81 +1713,94 @@ func file_rota_v1_trajectory_proto_rawDescGZIP() []byte {
 	return file_rota_v1_trajectory_proto_rawDescData
 }
 
-var file_rota_v1_trajectory_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_rota_v1_trajectory_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_rota_v1_trajectory_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_rota_v1_trajectory_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_rota_v1_trajectory_proto_goTypes = []any{
 	(TrajectoryState)(0),             // 0: rota.v1.TrajectoryState
-	(Network)(0),                     // 1: rota.v1.Network
-	(Objective)(0),                   // 2: rota.v1.Objective
-	(*Trajectory)(nil),               // 3: rota.v1.Trajectory
-	(*TrajectorySpec)(nil),           // 4: rota.v1.TrajectorySpec
-	(*Container)(nil),                // 5: rota.v1.Container
-	(*OpenTrajectoryRequest)(nil),    // 6: rota.v1.OpenTrajectoryRequest
-	(*OpenTrajectoryResponse)(nil),   // 7: rota.v1.OpenTrajectoryResponse
-	(*CloseTrajectoryRequest)(nil),   // 8: rota.v1.CloseTrajectoryRequest
-	(*CloseTrajectoryResponse)(nil),  // 9: rota.v1.CloseTrajectoryResponse
-	(*ExtendTrajectoryRequest)(nil),  // 10: rota.v1.ExtendTrajectoryRequest
-	(*ExtendTrajectoryResponse)(nil), // 11: rota.v1.ExtendTrajectoryResponse
-	(*GetTrajectoryRequest)(nil),     // 12: rota.v1.GetTrajectoryRequest
-	(*GetTrajectoryResponse)(nil),    // 13: rota.v1.GetTrajectoryResponse
-	(*ListTrajectoriesRequest)(nil),  // 14: rota.v1.ListTrajectoriesRequest
-	(*ListTrajectoriesResponse)(nil), // 15: rota.v1.ListTrajectoriesResponse
-	nil,                              // 16: rota.v1.Trajectory.LabelsEntry
-	nil,                              // 17: rota.v1.TrajectorySpec.EnvEntry
-	nil,                              // 18: rota.v1.OpenTrajectoryRequest.LabelsEntry
-	nil,                              // 19: rota.v1.ListTrajectoriesRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),    // 20: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 21: google.protobuf.Duration
-	(*RolloutMembership)(nil),        // 22: rota.v1.RolloutMembership
-	(*Generation)(nil),               // 23: rota.v1.Generation
-	(*GenerationSpec)(nil),           // 24: rota.v1.GenerationSpec
+	(PauseState)(0),                  // 1: rota.v1.PauseState
+	(Network)(0),                     // 2: rota.v1.Network
+	(Objective)(0),                   // 3: rota.v1.Objective
+	(*Trajectory)(nil),               // 4: rota.v1.Trajectory
+	(*TrajectorySpec)(nil),           // 5: rota.v1.TrajectorySpec
+	(*Container)(nil),                // 6: rota.v1.Container
+	(*OpenTrajectoryRequest)(nil),    // 7: rota.v1.OpenTrajectoryRequest
+	(*OpenTrajectoryResponse)(nil),   // 8: rota.v1.OpenTrajectoryResponse
+	(*CloseTrajectoryRequest)(nil),   // 9: rota.v1.CloseTrajectoryRequest
+	(*CloseTrajectoryResponse)(nil),  // 10: rota.v1.CloseTrajectoryResponse
+	(*ExtendTrajectoryRequest)(nil),  // 11: rota.v1.ExtendTrajectoryRequest
+	(*ExtendTrajectoryResponse)(nil), // 12: rota.v1.ExtendTrajectoryResponse
+	(*PauseTrajectoryRequest)(nil),   // 13: rota.v1.PauseTrajectoryRequest
+	(*PauseTrajectoryResponse)(nil),  // 14: rota.v1.PauseTrajectoryResponse
+	(*ResumeTrajectoryRequest)(nil),  // 15: rota.v1.ResumeTrajectoryRequest
+	(*ResumeTrajectoryResponse)(nil), // 16: rota.v1.ResumeTrajectoryResponse
+	(*GetTrajectoryRequest)(nil),     // 17: rota.v1.GetTrajectoryRequest
+	(*GetTrajectoryResponse)(nil),    // 18: rota.v1.GetTrajectoryResponse
+	(*ListTrajectoriesRequest)(nil),  // 19: rota.v1.ListTrajectoriesRequest
+	(*ListTrajectoriesResponse)(nil), // 20: rota.v1.ListTrajectoriesResponse
+	nil,                              // 21: rota.v1.Trajectory.LabelsEntry
+	nil,                              // 22: rota.v1.TrajectorySpec.EnvEntry
+	nil,                              // 23: rota.v1.OpenTrajectoryRequest.LabelsEntry
+	nil,                              // 24: rota.v1.ListTrajectoriesRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),    // 25: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 26: google.protobuf.Duration
+	(*RolloutMembership)(nil),        // 27: rota.v1.RolloutMembership
+	(*Generation)(nil),               // 28: rota.v1.Generation
+	(*GenerationSpec)(nil),           // 29: rota.v1.GenerationSpec
 }
 var file_rota_v1_trajectory_proto_depIdxs = []int32{
 	0,  // 0: rota.v1.Trajectory.state:type_name -> rota.v1.TrajectoryState
-	20, // 1: rota.v1.Trajectory.open_time:type_name -> google.protobuf.Timestamp
-	20, // 2: rota.v1.Trajectory.end_time:type_name -> google.protobuf.Timestamp
-	21, // 3: rota.v1.Trajectory.idle_timeout:type_name -> google.protobuf.Duration
-	2,  // 4: rota.v1.Trajectory.objective:type_name -> rota.v1.Objective
-	4,  // 5: rota.v1.Trajectory.spec:type_name -> rota.v1.TrajectorySpec
-	22, // 6: rota.v1.Trajectory.rollout:type_name -> rota.v1.RolloutMembership
-	23, // 7: rota.v1.Trajectory.generation:type_name -> rota.v1.Generation
-	20, // 8: rota.v1.Trajectory.expire_time:type_name -> google.protobuf.Timestamp
-	16, // 9: rota.v1.Trajectory.labels:type_name -> rota.v1.Trajectory.LabelsEntry
-	17, // 10: rota.v1.TrajectorySpec.env:type_name -> rota.v1.TrajectorySpec.EnvEntry
-	5,  // 11: rota.v1.TrajectorySpec.container:type_name -> rota.v1.Container
-	1,  // 12: rota.v1.Container.network:type_name -> rota.v1.Network
-	20, // 13: rota.v1.OpenTrajectoryRequest.expire_time:type_name -> google.protobuf.Timestamp
-	21, // 14: rota.v1.OpenTrajectoryRequest.idle_timeout:type_name -> google.protobuf.Duration
-	2,  // 15: rota.v1.OpenTrajectoryRequest.objective:type_name -> rota.v1.Objective
-	4,  // 16: rota.v1.OpenTrajectoryRequest.spec:type_name -> rota.v1.TrajectorySpec
-	22, // 17: rota.v1.OpenTrajectoryRequest.rollout:type_name -> rota.v1.RolloutMembership
-	24, // 18: rota.v1.OpenTrajectoryRequest.generation:type_name -> rota.v1.GenerationSpec
-	21, // 19: rota.v1.OpenTrajectoryRequest.timeout:type_name -> google.protobuf.Duration
-	18, // 20: rota.v1.OpenTrajectoryRequest.labels:type_name -> rota.v1.OpenTrajectoryRequest.LabelsEntry
-	3,  // 21: rota.v1.OpenTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
-	3,  // 22: rota.v1.CloseTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
-	21, // 23: rota.v1.ExtendTrajectoryRequest.timeout:type_name -> google.protobuf.Duration
-	3,  // 24: rota.v1.ExtendTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
-	3,  // 25: rota.v1.GetTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
-	19, // 26: rota.v1.ListTrajectoriesRequest.labels:type_name -> rota.v1.ListTrajectoriesRequest.LabelsEntry
-	0,  // 27: rota.v1.ListTrajectoriesRequest.states:type_name -> rota.v1.TrajectoryState
-	20, // 28: rota.v1.ListTrajectoriesRequest.opened_since:type_name -> google.protobuf.Timestamp
-	3,  // 29: rota.v1.ListTrajectoriesResponse.trajectories:type_name -> rota.v1.Trajectory
-	6,  // 30: rota.v1.TrajectoryService.OpenTrajectory:input_type -> rota.v1.OpenTrajectoryRequest
-	8,  // 31: rota.v1.TrajectoryService.CloseTrajectory:input_type -> rota.v1.CloseTrajectoryRequest
-	12, // 32: rota.v1.TrajectoryService.GetTrajectory:input_type -> rota.v1.GetTrajectoryRequest
-	14, // 33: rota.v1.TrajectoryService.ListTrajectories:input_type -> rota.v1.ListTrajectoriesRequest
-	10, // 34: rota.v1.TrajectoryService.ExtendTrajectory:input_type -> rota.v1.ExtendTrajectoryRequest
-	7,  // 35: rota.v1.TrajectoryService.OpenTrajectory:output_type -> rota.v1.OpenTrajectoryResponse
-	9,  // 36: rota.v1.TrajectoryService.CloseTrajectory:output_type -> rota.v1.CloseTrajectoryResponse
-	13, // 37: rota.v1.TrajectoryService.GetTrajectory:output_type -> rota.v1.GetTrajectoryResponse
-	15, // 38: rota.v1.TrajectoryService.ListTrajectories:output_type -> rota.v1.ListTrajectoriesResponse
-	11, // 39: rota.v1.TrajectoryService.ExtendTrajectory:output_type -> rota.v1.ExtendTrajectoryResponse
-	35, // [35:40] is the sub-list for method output_type
-	30, // [30:35] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	25, // 1: rota.v1.Trajectory.open_time:type_name -> google.protobuf.Timestamp
+	25, // 2: rota.v1.Trajectory.end_time:type_name -> google.protobuf.Timestamp
+	26, // 3: rota.v1.Trajectory.idle_timeout:type_name -> google.protobuf.Duration
+	3,  // 4: rota.v1.Trajectory.objective:type_name -> rota.v1.Objective
+	5,  // 5: rota.v1.Trajectory.spec:type_name -> rota.v1.TrajectorySpec
+	27, // 6: rota.v1.Trajectory.rollout:type_name -> rota.v1.RolloutMembership
+	28, // 7: rota.v1.Trajectory.generation:type_name -> rota.v1.Generation
+	25, // 8: rota.v1.Trajectory.expire_time:type_name -> google.protobuf.Timestamp
+	21, // 9: rota.v1.Trajectory.labels:type_name -> rota.v1.Trajectory.LabelsEntry
+	1,  // 10: rota.v1.Trajectory.pause:type_name -> rota.v1.PauseState
+	25, // 11: rota.v1.Trajectory.pause_time:type_name -> google.protobuf.Timestamp
+	22, // 12: rota.v1.TrajectorySpec.env:type_name -> rota.v1.TrajectorySpec.EnvEntry
+	6,  // 13: rota.v1.TrajectorySpec.container:type_name -> rota.v1.Container
+	2,  // 14: rota.v1.Container.network:type_name -> rota.v1.Network
+	25, // 15: rota.v1.OpenTrajectoryRequest.expire_time:type_name -> google.protobuf.Timestamp
+	26, // 16: rota.v1.OpenTrajectoryRequest.idle_timeout:type_name -> google.protobuf.Duration
+	3,  // 17: rota.v1.OpenTrajectoryRequest.objective:type_name -> rota.v1.Objective
+	5,  // 18: rota.v1.OpenTrajectoryRequest.spec:type_name -> rota.v1.TrajectorySpec
+	27, // 19: rota.v1.OpenTrajectoryRequest.rollout:type_name -> rota.v1.RolloutMembership
+	29, // 20: rota.v1.OpenTrajectoryRequest.generation:type_name -> rota.v1.GenerationSpec
+	26, // 21: rota.v1.OpenTrajectoryRequest.timeout:type_name -> google.protobuf.Duration
+	23, // 22: rota.v1.OpenTrajectoryRequest.labels:type_name -> rota.v1.OpenTrajectoryRequest.LabelsEntry
+	4,  // 23: rota.v1.OpenTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
+	4,  // 24: rota.v1.CloseTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
+	26, // 25: rota.v1.ExtendTrajectoryRequest.timeout:type_name -> google.protobuf.Duration
+	4,  // 26: rota.v1.ExtendTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
+	4,  // 27: rota.v1.PauseTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
+	4,  // 28: rota.v1.ResumeTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
+	4,  // 29: rota.v1.GetTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
+	24, // 30: rota.v1.ListTrajectoriesRequest.labels:type_name -> rota.v1.ListTrajectoriesRequest.LabelsEntry
+	0,  // 31: rota.v1.ListTrajectoriesRequest.states:type_name -> rota.v1.TrajectoryState
+	25, // 32: rota.v1.ListTrajectoriesRequest.opened_since:type_name -> google.protobuf.Timestamp
+	4,  // 33: rota.v1.ListTrajectoriesResponse.trajectories:type_name -> rota.v1.Trajectory
+	7,  // 34: rota.v1.TrajectoryService.OpenTrajectory:input_type -> rota.v1.OpenTrajectoryRequest
+	9,  // 35: rota.v1.TrajectoryService.CloseTrajectory:input_type -> rota.v1.CloseTrajectoryRequest
+	17, // 36: rota.v1.TrajectoryService.GetTrajectory:input_type -> rota.v1.GetTrajectoryRequest
+	19, // 37: rota.v1.TrajectoryService.ListTrajectories:input_type -> rota.v1.ListTrajectoriesRequest
+	11, // 38: rota.v1.TrajectoryService.ExtendTrajectory:input_type -> rota.v1.ExtendTrajectoryRequest
+	13, // 39: rota.v1.TrajectoryService.PauseTrajectory:input_type -> rota.v1.PauseTrajectoryRequest
+	15, // 40: rota.v1.TrajectoryService.ResumeTrajectory:input_type -> rota.v1.ResumeTrajectoryRequest
+	8,  // 41: rota.v1.TrajectoryService.OpenTrajectory:output_type -> rota.v1.OpenTrajectoryResponse
+	10, // 42: rota.v1.TrajectoryService.CloseTrajectory:output_type -> rota.v1.CloseTrajectoryResponse
+	18, // 43: rota.v1.TrajectoryService.GetTrajectory:output_type -> rota.v1.GetTrajectoryResponse
+	20, // 44: rota.v1.TrajectoryService.ListTrajectories:output_type -> rota.v1.ListTrajectoriesResponse
+	12, // 45: rota.v1.TrajectoryService.ExtendTrajectory:output_type -> rota.v1.ExtendTrajectoryResponse
+	14, // 46: rota.v1.TrajectoryService.PauseTrajectory:output_type -> rota.v1.PauseTrajectoryResponse
+	16, // 47: rota.v1.TrajectoryService.ResumeTrajectory:output_type -> rota.v1.ResumeTrajectoryResponse
+	41, // [41:48] is the sub-list for method output_type
+	34, // [34:41] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_trajectory_proto_init() }
@@ -1484,8 +1815,8 @@ func file_rota_v1_trajectory_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_trajectory_proto_rawDesc), len(file_rota_v1_trajectory_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   17,
+			NumEnums:      4,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -510,9 +510,11 @@ type Worker struct {
 	OutputTokens uint64                 `protobuf:"varint,7,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
 	RegisterTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=register_time,json=registerTime,proto3" json:"register_time,omitempty"`
 	// The worker pool that started it; empty: none did.
-	Pool          string `protobuf:"bytes,9,opt,name=pool,proto3" json:"pool,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Pool string `protobuf:"bytes,9,opt,name=pool,proto3" json:"pool,omitempty"`
+	// Tokens of prompts that its trajectories are predicted to have computed yet.
+	PredictedPromptTokens uint64 `protobuf:"varint,10,opt,name=predicted_prompt_tokens,json=predictedPromptTokens,proto3" json:"predicted_prompt_tokens,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *Worker) Reset() {
@@ -608,6 +610,434 @@ func (x *Worker) GetPool() string {
 	return ""
 }
 
+func (x *Worker) GetPredictedPromptTokens() uint64 {
+	if x != nil {
+		return x.PredictedPromptTokens
+	}
+	return 0
+}
+
+// Affinity says which hardware the trajectories of a task class go to.
+type Affinity struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Policy string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	// Empty: all classes of the policy of which nothing else is said.
+	TaskClass string `protobuf:"bytes,2,opt,name=task_class,json=taskClass,proto3" json:"task_class,omitempty"`
+	// Kinds of hardware, the best first; at most 8. Others are used if all workers of these are
+	// full or down. Empty: the kind is chosen by measured tokens.
+	Hardware []string `protobuf:"bytes,3,rep,name=hardware,proto3" json:"hardware,omitempty"`
+	// How much the price of a worker counts, from 0 to 100: 0, not at all; 100, work that is twice as
+	// fast at twice the price is no better.
+	CostPercent uint32 `protobuf:"varint,4,opt,name=cost_percent,json=costPercent,proto3" json:"cost_percent,omitempty"`
+	// A later kind is taken if the work of the best worker of the earlier one would be longer by
+	// more than so many percent; at most 10,000. 0: only if these are full or down.
+	SpillPercent  uint32 `protobuf:"varint,5,opt,name=spill_percent,json=spillPercent,proto3" json:"spill_percent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Affinity) Reset() {
+	*x = Affinity{}
+	mi := &file_rota_v1_worker_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Affinity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Affinity) ProtoMessage() {}
+
+func (x *Affinity) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Affinity.ProtoReflect.Descriptor instead.
+func (*Affinity) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Affinity) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *Affinity) GetTaskClass() string {
+	if x != nil {
+		return x.TaskClass
+	}
+	return ""
+}
+
+func (x *Affinity) GetHardware() []string {
+	if x != nil {
+		return x.Hardware
+	}
+	return nil
+}
+
+func (x *Affinity) GetCostPercent() uint32 {
+	if x != nil {
+		return x.CostPercent
+	}
+	return 0
+}
+
+func (x *Affinity) GetSpillPercent() uint32 {
+	if x != nil {
+		return x.SpillPercent
+	}
+	return 0
+}
+
+// AffinityStatus is what was said and measured of a task class.
+type AffinityStatus struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Affinity *Affinity              `protobuf:"bytes,1,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	// Something was said of it. Otherwise only what was measured is there.
+	Set bool `protobuf:"varint,2,opt,name=set,proto3" json:"set,omitempty"`
+	// Tokens that its trajectories generated, and that their prompts had beyond the first prompt and
+	// what was generated: of those that have ended, the last ones most.
+	OutputTokens  uint64 `protobuf:"varint,3,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
+	ResultTokens  uint64 `protobuf:"varint,4,opt,name=result_tokens,json=resultTokens,proto3" json:"result_tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AffinityStatus) Reset() {
+	*x = AffinityStatus{}
+	mi := &file_rota_v1_worker_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AffinityStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AffinityStatus) ProtoMessage() {}
+
+func (x *AffinityStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AffinityStatus.ProtoReflect.Descriptor instead.
+func (*AffinityStatus) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *AffinityStatus) GetAffinity() *Affinity {
+	if x != nil {
+		return x.Affinity
+	}
+	return nil
+}
+
+func (x *AffinityStatus) GetSet() bool {
+	if x != nil {
+		return x.Set
+	}
+	return false
+}
+
+func (x *AffinityStatus) GetOutputTokens() uint64 {
+	if x != nil {
+		return x.OutputTokens
+	}
+	return 0
+}
+
+func (x *AffinityStatus) GetResultTokens() uint64 {
+	if x != nil {
+		return x.ResultTokens
+	}
+	return 0
+}
+
+type SetAffinityRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Affinity      *Affinity              `protobuf:"bytes,1,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetAffinityRequest) Reset() {
+	*x = SetAffinityRequest{}
+	mi := &file_rota_v1_worker_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetAffinityRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetAffinityRequest) ProtoMessage() {}
+
+func (x *SetAffinityRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetAffinityRequest.ProtoReflect.Descriptor instead.
+func (*SetAffinityRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *SetAffinityRequest) GetAffinity() *Affinity {
+	if x != nil {
+		return x.Affinity
+	}
+	return nil
+}
+
+type SetAffinityResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetAffinityResponse) Reset() {
+	*x = SetAffinityResponse{}
+	mi := &file_rota_v1_worker_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetAffinityResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetAffinityResponse) ProtoMessage() {}
+
+func (x *SetAffinityResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetAffinityResponse.ProtoReflect.Descriptor instead.
+func (*SetAffinityResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{7}
+}
+
+type RemoveAffinityRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	TaskClass     string                 `protobuf:"bytes,2,opt,name=task_class,json=taskClass,proto3" json:"task_class,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveAffinityRequest) Reset() {
+	*x = RemoveAffinityRequest{}
+	mi := &file_rota_v1_worker_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveAffinityRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveAffinityRequest) ProtoMessage() {}
+
+func (x *RemoveAffinityRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveAffinityRequest.ProtoReflect.Descriptor instead.
+func (*RemoveAffinityRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RemoveAffinityRequest) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *RemoveAffinityRequest) GetTaskClass() string {
+	if x != nil {
+		return x.TaskClass
+	}
+	return ""
+}
+
+type RemoveAffinityResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveAffinityResponse) Reset() {
+	*x = RemoveAffinityResponse{}
+	mi := &file_rota_v1_worker_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveAffinityResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveAffinityResponse) ProtoMessage() {}
+
+func (x *RemoveAffinityResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveAffinityResponse.ProtoReflect.Descriptor instead.
+func (*RemoveAffinityResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{9}
+}
+
+type ListAffinitiesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only those of this policy; empty: all.
+	Policy        string `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	AllowStale    bool   `protobuf:"varint,2,opt,name=allow_stale,json=allowStale,proto3" json:"allow_stale,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAffinitiesRequest) Reset() {
+	*x = ListAffinitiesRequest{}
+	mi := &file_rota_v1_worker_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAffinitiesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAffinitiesRequest) ProtoMessage() {}
+
+func (x *ListAffinitiesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAffinitiesRequest.ProtoReflect.Descriptor instead.
+func (*ListAffinitiesRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ListAffinitiesRequest) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *ListAffinitiesRequest) GetAllowStale() bool {
+	if x != nil {
+		return x.AllowStale
+	}
+	return false
+}
+
+type ListAffinitiesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Affinities    []*AffinityStatus      `protobuf:"bytes,1,rep,name=affinities,proto3" json:"affinities,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAffinitiesResponse) Reset() {
+	*x = ListAffinitiesResponse{}
+	mi := &file_rota_v1_worker_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAffinitiesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAffinitiesResponse) ProtoMessage() {}
+
+func (x *ListAffinitiesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAffinitiesResponse.ProtoReflect.Descriptor instead.
+func (*ListAffinitiesResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ListAffinitiesResponse) GetAffinities() []*AffinityStatus {
+	if x != nil {
+		return x.Affinities
+	}
+	return nil
+}
+
 // GenerationSpec is what is said about a trajectory that generates, when it is opened.
 type GenerationSpec struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -624,7 +1054,7 @@ type GenerationSpec struct {
 
 func (x *GenerationSpec) Reset() {
 	*x = GenerationSpec{}
-	mi := &file_rota_v1_worker_proto_msgTypes[4]
+	mi := &file_rota_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -636,7 +1066,7 @@ func (x *GenerationSpec) String() string {
 func (*GenerationSpec) ProtoMessage() {}
 
 func (x *GenerationSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[4]
+	mi := &file_rota_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -649,7 +1079,7 @@ func (x *GenerationSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerationSpec.ProtoReflect.Descriptor instead.
 func (*GenerationSpec) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{4}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GenerationSpec) GetPolicy() string {
@@ -710,7 +1140,7 @@ type Generation struct {
 
 func (x *Generation) Reset() {
 	*x = Generation{}
-	mi := &file_rota_v1_worker_proto_msgTypes[5]
+	mi := &file_rota_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -722,7 +1152,7 @@ func (x *Generation) String() string {
 func (*Generation) ProtoMessage() {}
 
 func (x *Generation) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[5]
+	mi := &file_rota_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -735,7 +1165,7 @@ func (x *Generation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Generation.ProtoReflect.Descriptor instead.
 func (*Generation) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Generation) GetSpec() *GenerationSpec {
@@ -838,7 +1268,7 @@ type RegisterWorkerRequest struct {
 
 func (x *RegisterWorkerRequest) Reset() {
 	*x = RegisterWorkerRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[6]
+	mi := &file_rota_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +1280,7 @@ func (x *RegisterWorkerRequest) String() string {
 func (*RegisterWorkerRequest) ProtoMessage() {}
 
 func (x *RegisterWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[6]
+	mi := &file_rota_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +1293,7 @@ func (x *RegisterWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorkerRequest.ProtoReflect.Descriptor instead.
 func (*RegisterWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RegisterWorkerRequest) GetSpec() *WorkerSpec {
@@ -882,7 +1312,7 @@ type RegisterWorkerResponse struct {
 
 func (x *RegisterWorkerResponse) Reset() {
 	*x = RegisterWorkerResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[7]
+	mi := &file_rota_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -894,7 +1324,7 @@ func (x *RegisterWorkerResponse) String() string {
 func (*RegisterWorkerResponse) ProtoMessage() {}
 
 func (x *RegisterWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[7]
+	mi := &file_rota_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -907,7 +1337,7 @@ func (x *RegisterWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorkerResponse.ProtoReflect.Descriptor instead.
 func (*RegisterWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RegisterWorkerResponse) GetWorker() *Worker {
@@ -931,7 +1361,7 @@ type UpdateWorkerRequest struct {
 
 func (x *UpdateWorkerRequest) Reset() {
 	*x = UpdateWorkerRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[8]
+	mi := &file_rota_v1_worker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -943,7 +1373,7 @@ func (x *UpdateWorkerRequest) String() string {
 func (*UpdateWorkerRequest) ProtoMessage() {}
 
 func (x *UpdateWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[8]
+	mi := &file_rota_v1_worker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -956,7 +1386,7 @@ func (x *UpdateWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateWorkerRequest.ProtoReflect.Descriptor instead.
 func (*UpdateWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *UpdateWorkerRequest) GetName() string {
@@ -996,7 +1426,7 @@ type UpdateWorkerResponse struct {
 
 func (x *UpdateWorkerResponse) Reset() {
 	*x = UpdateWorkerResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[9]
+	mi := &file_rota_v1_worker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1438,7 @@ func (x *UpdateWorkerResponse) String() string {
 func (*UpdateWorkerResponse) ProtoMessage() {}
 
 func (x *UpdateWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[9]
+	mi := &file_rota_v1_worker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1451,7 @@ func (x *UpdateWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateWorkerResponse.ProtoReflect.Descriptor instead.
 func (*UpdateWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *UpdateWorkerResponse) GetWorker() *Worker {
@@ -1040,7 +1470,7 @@ type RemoveWorkerRequest struct {
 
 func (x *RemoveWorkerRequest) Reset() {
 	*x = RemoveWorkerRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[10]
+	mi := &file_rota_v1_worker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1482,7 @@ func (x *RemoveWorkerRequest) String() string {
 func (*RemoveWorkerRequest) ProtoMessage() {}
 
 func (x *RemoveWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[10]
+	mi := &file_rota_v1_worker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1495,7 @@ func (x *RemoveWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveWorkerRequest.ProtoReflect.Descriptor instead.
 func (*RemoveWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RemoveWorkerRequest) GetName() string {
@@ -1083,7 +1513,7 @@ type RemoveWorkerResponse struct {
 
 func (x *RemoveWorkerResponse) Reset() {
 	*x = RemoveWorkerResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[11]
+	mi := &file_rota_v1_worker_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1095,7 +1525,7 @@ func (x *RemoveWorkerResponse) String() string {
 func (*RemoveWorkerResponse) ProtoMessage() {}
 
 func (x *RemoveWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[11]
+	mi := &file_rota_v1_worker_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1108,7 +1538,7 @@ func (x *RemoveWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveWorkerResponse.ProtoReflect.Descriptor instead.
 func (*RemoveWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{19}
 }
 
 type GetWorkerRequest struct {
@@ -1121,7 +1551,7 @@ type GetWorkerRequest struct {
 
 func (x *GetWorkerRequest) Reset() {
 	*x = GetWorkerRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[12]
+	mi := &file_rota_v1_worker_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1133,7 +1563,7 @@ func (x *GetWorkerRequest) String() string {
 func (*GetWorkerRequest) ProtoMessage() {}
 
 func (x *GetWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[12]
+	mi := &file_rota_v1_worker_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1146,7 +1576,7 @@ func (x *GetWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkerRequest.ProtoReflect.Descriptor instead.
 func (*GetWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetWorkerRequest) GetName() string {
@@ -1172,7 +1602,7 @@ type GetWorkerResponse struct {
 
 func (x *GetWorkerResponse) Reset() {
 	*x = GetWorkerResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[13]
+	mi := &file_rota_v1_worker_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1184,7 +1614,7 @@ func (x *GetWorkerResponse) String() string {
 func (*GetWorkerResponse) ProtoMessage() {}
 
 func (x *GetWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[13]
+	mi := &file_rota_v1_worker_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1197,7 +1627,7 @@ func (x *GetWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkerResponse.ProtoReflect.Descriptor instead.
 func (*GetWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetWorkerResponse) GetWorker() *Worker {
@@ -1219,7 +1649,7 @@ type ListWorkersRequest struct {
 
 func (x *ListWorkersRequest) Reset() {
 	*x = ListWorkersRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[14]
+	mi := &file_rota_v1_worker_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1231,7 +1661,7 @@ func (x *ListWorkersRequest) String() string {
 func (*ListWorkersRequest) ProtoMessage() {}
 
 func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[14]
+	mi := &file_rota_v1_worker_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1244,7 +1674,7 @@ func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkersRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListWorkersRequest) GetPolicy() string {
@@ -1285,7 +1715,7 @@ type ListWorkersResponse struct {
 
 func (x *ListWorkersResponse) Reset() {
 	*x = ListWorkersResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[15]
+	mi := &file_rota_v1_worker_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1297,7 +1727,7 @@ func (x *ListWorkersResponse) String() string {
 func (*ListWorkersResponse) ProtoMessage() {}
 
 func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[15]
+	mi := &file_rota_v1_worker_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1310,7 +1740,7 @@ func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersResponse.ProtoReflect.Descriptor instead.
 func (*ListWorkersResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListWorkersResponse) GetWorkers() []*Worker {
@@ -1327,28 +1757,28 @@ func (x *ListWorkersResponse) GetNextPageToken() string {
 	return ""
 }
 
-type SuspendTrajectoryRequest struct {
+type SuspendGenerationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SuspendTrajectoryRequest) Reset() {
-	*x = SuspendTrajectoryRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[16]
+func (x *SuspendGenerationRequest) Reset() {
+	*x = SuspendGenerationRequest{}
+	mi := &file_rota_v1_worker_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SuspendTrajectoryRequest) String() string {
+func (x *SuspendGenerationRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SuspendTrajectoryRequest) ProtoMessage() {}
+func (*SuspendGenerationRequest) ProtoMessage() {}
 
-func (x *SuspendTrajectoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[16]
+func (x *SuspendGenerationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,39 +1789,39 @@ func (x *SuspendTrajectoryRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SuspendTrajectoryRequest.ProtoReflect.Descriptor instead.
-func (*SuspendTrajectoryRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{16}
+// Deprecated: Use SuspendGenerationRequest.ProtoReflect.Descriptor instead.
+func (*SuspendGenerationRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{24}
 }
 
-func (x *SuspendTrajectoryRequest) GetId() uint64 {
+func (x *SuspendGenerationRequest) GetId() uint64 {
 	if x != nil {
 		return x.Id
 	}
 	return 0
 }
 
-type SuspendTrajectoryResponse struct {
+type SuspendGenerationResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SuspendTrajectoryResponse) Reset() {
-	*x = SuspendTrajectoryResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[17]
+func (x *SuspendGenerationResponse) Reset() {
+	*x = SuspendGenerationResponse{}
+	mi := &file_rota_v1_worker_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SuspendTrajectoryResponse) String() string {
+func (x *SuspendGenerationResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SuspendTrajectoryResponse) ProtoMessage() {}
+func (*SuspendGenerationResponse) ProtoMessage() {}
 
-func (x *SuspendTrajectoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[17]
+func (x *SuspendGenerationResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1402,33 +1832,33 @@ func (x *SuspendTrajectoryResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SuspendTrajectoryResponse.ProtoReflect.Descriptor instead.
-func (*SuspendTrajectoryResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{17}
+// Deprecated: Use SuspendGenerationResponse.ProtoReflect.Descriptor instead.
+func (*SuspendGenerationResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{25}
 }
 
-type ResumeTrajectoryRequest struct {
+type ResumeGenerationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ResumeTrajectoryRequest) Reset() {
-	*x = ResumeTrajectoryRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[18]
+func (x *ResumeGenerationRequest) Reset() {
+	*x = ResumeGenerationRequest{}
+	mi := &file_rota_v1_worker_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ResumeTrajectoryRequest) String() string {
+func (x *ResumeGenerationRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ResumeTrajectoryRequest) ProtoMessage() {}
+func (*ResumeGenerationRequest) ProtoMessage() {}
 
-func (x *ResumeTrajectoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[18]
+func (x *ResumeGenerationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1439,39 +1869,39 @@ func (x *ResumeTrajectoryRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ResumeTrajectoryRequest.ProtoReflect.Descriptor instead.
-func (*ResumeTrajectoryRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{18}
+// Deprecated: Use ResumeGenerationRequest.ProtoReflect.Descriptor instead.
+func (*ResumeGenerationRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{26}
 }
 
-func (x *ResumeTrajectoryRequest) GetId() uint64 {
+func (x *ResumeGenerationRequest) GetId() uint64 {
 	if x != nil {
 		return x.Id
 	}
 	return 0
 }
 
-type ResumeTrajectoryResponse struct {
+type ResumeGenerationResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ResumeTrajectoryResponse) Reset() {
-	*x = ResumeTrajectoryResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[19]
+func (x *ResumeGenerationResponse) Reset() {
+	*x = ResumeGenerationResponse{}
+	mi := &file_rota_v1_worker_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ResumeTrajectoryResponse) String() string {
+func (x *ResumeGenerationResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ResumeTrajectoryResponse) ProtoMessage() {}
+func (*ResumeGenerationResponse) ProtoMessage() {}
 
-func (x *ResumeTrajectoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[19]
+func (x *ResumeGenerationResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,9 +1912,9 @@ func (x *ResumeTrajectoryResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ResumeTrajectoryResponse.ProtoReflect.Descriptor instead.
-func (*ResumeTrajectoryResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{19}
+// Deprecated: Use ResumeGenerationResponse.ProtoReflect.Descriptor instead.
+func (*ResumeGenerationResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{27}
 }
 
 // Route is where the requests of a trajectory go.
@@ -1504,7 +1934,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_rota_v1_worker_proto_msgTypes[20]
+	mi := &file_rota_v1_worker_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1516,7 +1946,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[20]
+	mi := &file_rota_v1_worker_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1529,7 +1959,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{20}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Route) GetTrajectoryId() uint64 {
@@ -1577,7 +2007,7 @@ type WatchRoutesRequest struct {
 
 func (x *WatchRoutesRequest) Reset() {
 	*x = WatchRoutesRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[21]
+	mi := &file_rota_v1_worker_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1589,7 +2019,7 @@ func (x *WatchRoutesRequest) String() string {
 func (*WatchRoutesRequest) ProtoMessage() {}
 
 func (x *WatchRoutesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[21]
+	mi := &file_rota_v1_worker_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1602,7 +2032,7 @@ func (x *WatchRoutesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRoutesRequest.ProtoReflect.Descriptor instead.
 func (*WatchRoutesRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{21}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WatchRoutesRequest) GetPolicy() string {
@@ -1637,7 +2067,7 @@ type WatchRoutesResponse struct {
 
 func (x *WatchRoutesResponse) Reset() {
 	*x = WatchRoutesResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[22]
+	mi := &file_rota_v1_worker_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1649,7 +2079,7 @@ func (x *WatchRoutesResponse) String() string {
 func (*WatchRoutesResponse) ProtoMessage() {}
 
 func (x *WatchRoutesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[22]
+	mi := &file_rota_v1_worker_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1662,7 +2092,7 @@ func (x *WatchRoutesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRoutesResponse.ProtoReflect.Descriptor instead.
 func (*WatchRoutesResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{22}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchRoutesResponse) GetReset_() bool {
@@ -1760,7 +2190,7 @@ type GenerationReport struct {
 
 func (x *GenerationReport) Reset() {
 	*x = GenerationReport{}
-	mi := &file_rota_v1_worker_proto_msgTypes[23]
+	mi := &file_rota_v1_worker_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1772,7 +2202,7 @@ func (x *GenerationReport) String() string {
 func (*GenerationReport) ProtoMessage() {}
 
 func (x *GenerationReport) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[23]
+	mi := &file_rota_v1_worker_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1785,7 +2215,7 @@ func (x *GenerationReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerationReport.ProtoReflect.Descriptor instead.
 func (*GenerationReport) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{23}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GenerationReport) GetTrajectoryId() uint64 {
@@ -1864,7 +2294,7 @@ type WorkerReport struct {
 
 func (x *WorkerReport) Reset() {
 	*x = WorkerReport{}
-	mi := &file_rota_v1_worker_proto_msgTypes[24]
+	mi := &file_rota_v1_worker_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1876,7 +2306,7 @@ func (x *WorkerReport) String() string {
 func (*WorkerReport) ProtoMessage() {}
 
 func (x *WorkerReport) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[24]
+	mi := &file_rota_v1_worker_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1889,7 +2319,7 @@ func (x *WorkerReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerReport.ProtoReflect.Descriptor instead.
 func (*WorkerReport) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{24}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WorkerReport) GetWorker() string {
@@ -1926,7 +2356,7 @@ type ReportGenerationsRequest struct {
 
 func (x *ReportGenerationsRequest) Reset() {
 	*x = ReportGenerationsRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[25]
+	mi := &file_rota_v1_worker_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1938,7 +2368,7 @@ func (x *ReportGenerationsRequest) String() string {
 func (*ReportGenerationsRequest) ProtoMessage() {}
 
 func (x *ReportGenerationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[25]
+	mi := &file_rota_v1_worker_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1951,7 +2381,7 @@ func (x *ReportGenerationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportGenerationsRequest.ProtoReflect.Descriptor instead.
 func (*ReportGenerationsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{25}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReportGenerationsRequest) GetRequestId() string {
@@ -1990,7 +2420,7 @@ type ReportGenerationsResponse struct {
 
 func (x *ReportGenerationsResponse) Reset() {
 	*x = ReportGenerationsResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[26]
+	mi := &file_rota_v1_worker_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2002,7 +2432,7 @@ func (x *ReportGenerationsResponse) String() string {
 func (*ReportGenerationsResponse) ProtoMessage() {}
 
 func (x *ReportGenerationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[26]
+	mi := &file_rota_v1_worker_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2015,7 +2445,7 @@ func (x *ReportGenerationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportGenerationsResponse.ProtoReflect.Descriptor instead.
 func (*ReportGenerationsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{26}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{34}
 }
 
 // WorkerPoolSpec is what is declared about a pool of workers.
@@ -2051,7 +2481,7 @@ type WorkerPoolSpec struct {
 
 func (x *WorkerPoolSpec) Reset() {
 	*x = WorkerPoolSpec{}
-	mi := &file_rota_v1_worker_proto_msgTypes[27]
+	mi := &file_rota_v1_worker_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2063,7 +2493,7 @@ func (x *WorkerPoolSpec) String() string {
 func (*WorkerPoolSpec) ProtoMessage() {}
 
 func (x *WorkerPoolSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[27]
+	mi := &file_rota_v1_worker_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2076,7 +2506,7 @@ func (x *WorkerPoolSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerPoolSpec.ProtoReflect.Descriptor instead.
 func (*WorkerPoolSpec) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{27}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WorkerPoolSpec) GetName() string {
@@ -2171,7 +2601,7 @@ type WorkerPoolOption struct {
 
 func (x *WorkerPoolOption) Reset() {
 	*x = WorkerPoolOption{}
-	mi := &file_rota_v1_worker_proto_msgTypes[28]
+	mi := &file_rota_v1_worker_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2183,7 +2613,7 @@ func (x *WorkerPoolOption) String() string {
 func (*WorkerPoolOption) ProtoMessage() {}
 
 func (x *WorkerPoolOption) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[28]
+	mi := &file_rota_v1_worker_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2196,7 +2626,7 @@ func (x *WorkerPoolOption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerPoolOption.ProtoReflect.Descriptor instead.
 func (*WorkerPoolOption) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{28}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *WorkerPoolOption) GetDegree() uint32 {
@@ -2244,7 +2674,7 @@ type WorkerPoolMember struct {
 
 func (x *WorkerPoolMember) Reset() {
 	*x = WorkerPoolMember{}
-	mi := &file_rota_v1_worker_proto_msgTypes[29]
+	mi := &file_rota_v1_worker_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2256,7 +2686,7 @@ func (x *WorkerPoolMember) String() string {
 func (*WorkerPoolMember) ProtoMessage() {}
 
 func (x *WorkerPoolMember) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[29]
+	mi := &file_rota_v1_worker_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2269,7 +2699,7 @@ func (x *WorkerPoolMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerPoolMember.ProtoReflect.Descriptor instead.
 func (*WorkerPoolMember) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{29}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WorkerPoolMember) GetDegree() uint32 {
@@ -2330,7 +2760,7 @@ type WorkerPoolAdvice struct {
 
 func (x *WorkerPoolAdvice) Reset() {
 	*x = WorkerPoolAdvice{}
-	mi := &file_rota_v1_worker_proto_msgTypes[30]
+	mi := &file_rota_v1_worker_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2342,7 +2772,7 @@ func (x *WorkerPoolAdvice) String() string {
 func (*WorkerPoolAdvice) ProtoMessage() {}
 
 func (x *WorkerPoolAdvice) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[30]
+	mi := &file_rota_v1_worker_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2355,7 +2785,7 @@ func (x *WorkerPoolAdvice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerPoolAdvice.ProtoReflect.Descriptor instead.
 func (*WorkerPoolAdvice) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{30}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WorkerPoolAdvice) GetDegrees() []uint32 {
@@ -2431,7 +2861,7 @@ type WorkerPool struct {
 
 func (x *WorkerPool) Reset() {
 	*x = WorkerPool{}
-	mi := &file_rota_v1_worker_proto_msgTypes[31]
+	mi := &file_rota_v1_worker_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2443,7 +2873,7 @@ func (x *WorkerPool) String() string {
 func (*WorkerPool) ProtoMessage() {}
 
 func (x *WorkerPool) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[31]
+	mi := &file_rota_v1_worker_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2456,7 +2886,7 @@ func (x *WorkerPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerPool.ProtoReflect.Descriptor instead.
 func (*WorkerPool) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{31}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *WorkerPool) GetSpec() *WorkerPoolSpec {
@@ -2545,7 +2975,7 @@ type RegisterWorkerPoolRequest struct {
 
 func (x *RegisterWorkerPoolRequest) Reset() {
 	*x = RegisterWorkerPoolRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[32]
+	mi := &file_rota_v1_worker_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2557,7 +2987,7 @@ func (x *RegisterWorkerPoolRequest) String() string {
 func (*RegisterWorkerPoolRequest) ProtoMessage() {}
 
 func (x *RegisterWorkerPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[32]
+	mi := &file_rota_v1_worker_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2570,7 +3000,7 @@ func (x *RegisterWorkerPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorkerPoolRequest.ProtoReflect.Descriptor instead.
 func (*RegisterWorkerPoolRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{32}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RegisterWorkerPoolRequest) GetSpec() *WorkerPoolSpec {
@@ -2589,7 +3019,7 @@ type RegisterWorkerPoolResponse struct {
 
 func (x *RegisterWorkerPoolResponse) Reset() {
 	*x = RegisterWorkerPoolResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[33]
+	mi := &file_rota_v1_worker_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2601,7 +3031,7 @@ func (x *RegisterWorkerPoolResponse) String() string {
 func (*RegisterWorkerPoolResponse) ProtoMessage() {}
 
 func (x *RegisterWorkerPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[33]
+	mi := &file_rota_v1_worker_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2614,7 +3044,7 @@ func (x *RegisterWorkerPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorkerPoolResponse.ProtoReflect.Descriptor instead.
 func (*RegisterWorkerPoolResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{33}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RegisterWorkerPoolResponse) GetPool() *WorkerPool {
@@ -2634,7 +3064,7 @@ type GetWorkerPoolRequest struct {
 
 func (x *GetWorkerPoolRequest) Reset() {
 	*x = GetWorkerPoolRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[34]
+	mi := &file_rota_v1_worker_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2646,7 +3076,7 @@ func (x *GetWorkerPoolRequest) String() string {
 func (*GetWorkerPoolRequest) ProtoMessage() {}
 
 func (x *GetWorkerPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[34]
+	mi := &file_rota_v1_worker_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2659,7 +3089,7 @@ func (x *GetWorkerPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkerPoolRequest.ProtoReflect.Descriptor instead.
 func (*GetWorkerPoolRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{34}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetWorkerPoolRequest) GetName() string {
@@ -2685,7 +3115,7 @@ type GetWorkerPoolResponse struct {
 
 func (x *GetWorkerPoolResponse) Reset() {
 	*x = GetWorkerPoolResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[35]
+	mi := &file_rota_v1_worker_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2697,7 +3127,7 @@ func (x *GetWorkerPoolResponse) String() string {
 func (*GetWorkerPoolResponse) ProtoMessage() {}
 
 func (x *GetWorkerPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[35]
+	mi := &file_rota_v1_worker_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2710,7 +3140,7 @@ func (x *GetWorkerPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkerPoolResponse.ProtoReflect.Descriptor instead.
 func (*GetWorkerPoolResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{35}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetWorkerPoolResponse) GetPool() *WorkerPool {
@@ -2729,7 +3159,7 @@ type ListWorkerPoolsRequest struct {
 
 func (x *ListWorkerPoolsRequest) Reset() {
 	*x = ListWorkerPoolsRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[36]
+	mi := &file_rota_v1_worker_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2741,7 +3171,7 @@ func (x *ListWorkerPoolsRequest) String() string {
 func (*ListWorkerPoolsRequest) ProtoMessage() {}
 
 func (x *ListWorkerPoolsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[36]
+	mi := &file_rota_v1_worker_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2754,7 +3184,7 @@ func (x *ListWorkerPoolsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkerPoolsRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkerPoolsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{36}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListWorkerPoolsRequest) GetAllowStale() bool {
@@ -2774,7 +3204,7 @@ type ListWorkerPoolsResponse struct {
 
 func (x *ListWorkerPoolsResponse) Reset() {
 	*x = ListWorkerPoolsResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[37]
+	mi := &file_rota_v1_worker_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2786,7 +3216,7 @@ func (x *ListWorkerPoolsResponse) String() string {
 func (*ListWorkerPoolsResponse) ProtoMessage() {}
 
 func (x *ListWorkerPoolsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[37]
+	mi := &file_rota_v1_worker_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2799,7 +3229,7 @@ func (x *ListWorkerPoolsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkerPoolsResponse.ProtoReflect.Descriptor instead.
 func (*ListWorkerPoolsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{37}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListWorkerPoolsResponse) GetPools() []*WorkerPool {
@@ -2818,7 +3248,7 @@ type RemoveWorkerPoolRequest struct {
 
 func (x *RemoveWorkerPoolRequest) Reset() {
 	*x = RemoveWorkerPoolRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[38]
+	mi := &file_rota_v1_worker_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2830,7 +3260,7 @@ func (x *RemoveWorkerPoolRequest) String() string {
 func (*RemoveWorkerPoolRequest) ProtoMessage() {}
 
 func (x *RemoveWorkerPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[38]
+	mi := &file_rota_v1_worker_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2843,7 +3273,7 @@ func (x *RemoveWorkerPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveWorkerPoolRequest.ProtoReflect.Descriptor instead.
 func (*RemoveWorkerPoolRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{38}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RemoveWorkerPoolRequest) GetName() string {
@@ -2861,7 +3291,7 @@ type RemoveWorkerPoolResponse struct {
 
 func (x *RemoveWorkerPoolResponse) Reset() {
 	*x = RemoveWorkerPoolResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[39]
+	mi := &file_rota_v1_worker_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2873,7 +3303,7 @@ func (x *RemoveWorkerPoolResponse) String() string {
 func (*RemoveWorkerPoolResponse) ProtoMessage() {}
 
 func (x *RemoveWorkerPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[39]
+	mi := &file_rota_v1_worker_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2886,7 +3316,7 @@ func (x *RemoveWorkerPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveWorkerPoolResponse.ProtoReflect.Descriptor instead.
 func (*RemoveWorkerPoolResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{39}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{47}
 }
 
 type PlanWorkerPoolRequest struct {
@@ -2901,7 +3331,7 @@ type PlanWorkerPoolRequest struct {
 
 func (x *PlanWorkerPoolRequest) Reset() {
 	*x = PlanWorkerPoolRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[40]
+	mi := &file_rota_v1_worker_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2913,7 +3343,7 @@ func (x *PlanWorkerPoolRequest) String() string {
 func (*PlanWorkerPoolRequest) ProtoMessage() {}
 
 func (x *PlanWorkerPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[40]
+	mi := &file_rota_v1_worker_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +3356,7 @@ func (x *PlanWorkerPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanWorkerPoolRequest.ProtoReflect.Descriptor instead.
 func (*PlanWorkerPoolRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{40}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PlanWorkerPoolRequest) GetName() string {
@@ -2961,7 +3391,7 @@ type PlanWorkerPoolResponse struct {
 
 func (x *PlanWorkerPoolResponse) Reset() {
 	*x = PlanWorkerPoolResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[41]
+	mi := &file_rota_v1_worker_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2973,7 +3403,7 @@ func (x *PlanWorkerPoolResponse) String() string {
 func (*PlanWorkerPoolResponse) ProtoMessage() {}
 
 func (x *PlanWorkerPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[41]
+	mi := &file_rota_v1_worker_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2986,7 +3416,7 @@ func (x *PlanWorkerPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanWorkerPoolResponse.ProtoReflect.Descriptor instead.
 func (*PlanWorkerPoolResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{41}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PlanWorkerPoolResponse) GetAdvice() *WorkerPoolAdvice {
@@ -3001,6 +3431,208 @@ func (x *PlanWorkerPoolResponse) GetApplied() bool {
 		return x.Applied
 	}
 	return false
+}
+
+type AdviseRatioRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Policy string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	// GPUs that train. Those that generate are the GPUs of the policy's workers.
+	TrainGpus     uint32 `protobuf:"varint,2,opt,name=train_gpus,json=trainGpus,proto3" json:"train_gpus,omitempty"`
+	AllowStale    bool   `protobuf:"varint,3,opt,name=allow_stale,json=allowStale,proto3" json:"allow_stale,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdviseRatioRequest) Reset() {
+	*x = AdviseRatioRequest{}
+	mi := &file_rota_v1_worker_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdviseRatioRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdviseRatioRequest) ProtoMessage() {}
+
+func (x *AdviseRatioRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdviseRatioRequest.ProtoReflect.Descriptor instead.
+func (*AdviseRatioRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *AdviseRatioRequest) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *AdviseRatioRequest) GetTrainGpus() uint32 {
+	if x != nil {
+		return x.TrainGpus
+	}
+	return 0
+}
+
+func (x *AdviseRatioRequest) GetAllowStale() bool {
+	if x != nil {
+		return x.AllowStale
+	}
+	return false
+}
+
+// GPUSplit is how many GPUs train and generate, and what a step takes.
+type GPUSplit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TrainGpus     uint32                 `protobuf:"varint,1,opt,name=train_gpus,json=trainGpus,proto3" json:"train_gpus,omitempty"`
+	RolloutGpus   uint32                 `protobuf:"varint,2,opt,name=rollout_gpus,json=rolloutGpus,proto3" json:"rollout_gpus,omitempty"`
+	Step          *durationpb.Duration   `protobuf:"bytes,3,opt,name=step,proto3" json:"step,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GPUSplit) Reset() {
+	*x = GPUSplit{}
+	mi := &file_rota_v1_worker_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GPUSplit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GPUSplit) ProtoMessage() {}
+
+func (x *GPUSplit) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GPUSplit.ProtoReflect.Descriptor instead.
+func (*GPUSplit) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *GPUSplit) GetTrainGpus() uint32 {
+	if x != nil {
+		return x.TrainGpus
+	}
+	return 0
+}
+
+func (x *GPUSplit) GetRolloutGpus() uint32 {
+	if x != nil {
+		return x.RolloutGpus
+	}
+	return 0
+}
+
+func (x *GPUSplit) GetStep() *durationpb.Duration {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+type AdviseRatioResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Now   *GPUSplit              `protobuf:"bytes,1,opt,name=now,proto3" json:"now,omitempty"`
+	// The same as now, if no other division is better, or if that is not known.
+	Best *GPUSplit `protobuf:"bytes,2,opt,name=best,proto3" json:"best,omitempty"`
+	// Part of a step in which the trainer waits for a batch.
+	WaitPercent uint32 `protobuf:"varint,3,opt,name=wait_percent,json=waitPercent,proto3" json:"wait_percent,omitempty"`
+	// Steps that were measured; the last 16 count most.
+	Steps uint64 `protobuf:"varint,4,opt,name=steps,proto3" json:"steps,omitempty"`
+	// Why, in sentences.
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdviseRatioResponse) Reset() {
+	*x = AdviseRatioResponse{}
+	mi := &file_rota_v1_worker_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdviseRatioResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdviseRatioResponse) ProtoMessage() {}
+
+func (x *AdviseRatioResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdviseRatioResponse.ProtoReflect.Descriptor instead.
+func (*AdviseRatioResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *AdviseRatioResponse) GetNow() *GPUSplit {
+	if x != nil {
+		return x.Now
+	}
+	return nil
+}
+
+func (x *AdviseRatioResponse) GetBest() *GPUSplit {
+	if x != nil {
+		return x.Best
+	}
+	return nil
+}
+
+func (x *AdviseRatioResponse) GetWaitPercent() uint32 {
+	if x != nil {
+		return x.WaitPercent
+	}
+	return 0
+}
+
+func (x *AdviseRatioResponse) GetSteps() uint64 {
+	if x != nil {
+		return x.Steps
+	}
+	return 0
+}
+
+func (x *AdviseRatioResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 var File_rota_v1_worker_proto protoreflect.FileDescriptor
@@ -3030,7 +3662,7 @@ const file_rota_v1_worker_proto_rawDesc = "" +
 	"\x05slots\x18\t \x01(\rR\x05slots\x120\n" +
 	"\aprofile\x18\n" +
 	" \x01(\v2\x16.rota.v1.WorkerProfileR\aprofile\x12\x18\n" +
-	"\aversion\x18\v \x01(\x04R\aversion\"\xe0\x02\n" +
+	"\aversion\x18\v \x01(\x04R\aversion\"\x98\x03\n" +
 	"\x06Worker\x12'\n" +
 	"\x04spec\x18\x01 \x01(\v2\x13.rota.v1.WorkerSpecR\x04spec\x12*\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x14.rota.v1.WorkerStateR\x05state\x12\x18\n" +
@@ -3042,7 +3674,37 @@ const file_rota_v1_worker_proto_rawDesc = "" +
 	"\x10predicted_tokens\x18\x06 \x01(\x04R\x0fpredictedTokens\x12#\n" +
 	"\routput_tokens\x18\a \x01(\x04R\foutputTokens\x12?\n" +
 	"\rregister_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\fregisterTime\x12\x12\n" +
-	"\x04pool\x18\t \x01(\tR\x04pool\"\x88\x01\n" +
+	"\x04pool\x18\t \x01(\tR\x04pool\x126\n" +
+	"\x17predicted_prompt_tokens\x18\n" +
+	" \x01(\x04R\x15predictedPromptTokens\"\xa5\x01\n" +
+	"\bAffinity\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x1d\n" +
+	"\n" +
+	"task_class\x18\x02 \x01(\tR\ttaskClass\x12\x1a\n" +
+	"\bhardware\x18\x03 \x03(\tR\bhardware\x12!\n" +
+	"\fcost_percent\x18\x04 \x01(\rR\vcostPercent\x12#\n" +
+	"\rspill_percent\x18\x05 \x01(\rR\fspillPercent\"\x9b\x01\n" +
+	"\x0eAffinityStatus\x12-\n" +
+	"\baffinity\x18\x01 \x01(\v2\x11.rota.v1.AffinityR\baffinity\x12\x10\n" +
+	"\x03set\x18\x02 \x01(\bR\x03set\x12#\n" +
+	"\routput_tokens\x18\x03 \x01(\x04R\foutputTokens\x12#\n" +
+	"\rresult_tokens\x18\x04 \x01(\x04R\fresultTokens\"C\n" +
+	"\x12SetAffinityRequest\x12-\n" +
+	"\baffinity\x18\x01 \x01(\v2\x11.rota.v1.AffinityR\baffinity\"\x15\n" +
+	"\x13SetAffinityResponse\"N\n" +
+	"\x15RemoveAffinityRequest\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x1d\n" +
+	"\n" +
+	"task_class\x18\x02 \x01(\tR\ttaskClass\"\x18\n" +
+	"\x16RemoveAffinityResponse\"P\n" +
+	"\x15ListAffinitiesRequest\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x1f\n" +
+	"\vallow_stale\x18\x02 \x01(\bR\n" +
+	"allowStale\"Q\n" +
+	"\x16ListAffinitiesResponse\x127\n" +
+	"\n" +
+	"affinities\x18\x01 \x03(\v2\x17.rota.v1.AffinityStatusR\n" +
+	"affinities\"\x88\x01\n" +
 	"\x0eGenerationSpec\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x1d\n" +
 	"\n" +
@@ -3098,12 +3760,12 @@ const file_rota_v1_worker_proto_rawDesc = "" +
 	"\x13ListWorkersResponse\x12)\n" +
 	"\aworkers\x18\x01 \x03(\v2\x0f.rota.v1.WorkerR\aworkers\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"*\n" +
-	"\x18SuspendTrajectoryRequest\x12\x0e\n" +
+	"\x18SuspendGenerationRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\"\x1b\n" +
-	"\x19SuspendTrajectoryResponse\")\n" +
-	"\x17ResumeTrajectoryRequest\x12\x0e\n" +
+	"\x19SuspendGenerationResponse\")\n" +
+	"\x17ResumeGenerationRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\"\x1a\n" +
-	"\x18ResumeTrajectoryResponse\"\x96\x01\n" +
+	"\x18ResumeGenerationResponse\"\x96\x01\n" +
 	"\x05Route\x12#\n" +
 	"\rtrajectory_id\x18\x01 \x01(\x04R\ftrajectoryId\x12\x16\n" +
 	"\x06policy\x18\x02 \x01(\tR\x06policy\x12\x16\n" +
@@ -3221,7 +3883,24 @@ const file_rota_v1_worker_proto_rawDesc = "" +
 	"allowStale\"e\n" +
 	"\x16PlanWorkerPoolResponse\x121\n" +
 	"\x06advice\x18\x01 \x01(\v2\x19.rota.v1.WorkerPoolAdviceR\x06advice\x12\x18\n" +
-	"\aapplied\x18\x02 \x01(\bR\aapplied*~\n" +
+	"\aapplied\x18\x02 \x01(\bR\aapplied\"l\n" +
+	"\x12AdviseRatioRequest\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x1d\n" +
+	"\n" +
+	"train_gpus\x18\x02 \x01(\rR\ttrainGpus\x12\x1f\n" +
+	"\vallow_stale\x18\x03 \x01(\bR\n" +
+	"allowStale\"{\n" +
+	"\bGPUSplit\x12\x1d\n" +
+	"\n" +
+	"train_gpus\x18\x01 \x01(\rR\ttrainGpus\x12!\n" +
+	"\frollout_gpus\x18\x02 \x01(\rR\vrolloutGpus\x12-\n" +
+	"\x04step\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04step\"\xb2\x01\n" +
+	"\x13AdviseRatioResponse\x12#\n" +
+	"\x03now\x18\x01 \x01(\v2\x11.rota.v1.GPUSplitR\x03now\x12%\n" +
+	"\x04best\x18\x02 \x01(\v2\x11.rota.v1.GPUSplitR\x04best\x12!\n" +
+	"\fwait_percent\x18\x03 \x01(\rR\vwaitPercent\x12\x14\n" +
+	"\x05steps\x18\x04 \x01(\x04R\x05steps\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason*~\n" +
 	"\rWorkerDialect\x12\x1e\n" +
 	"\x1aWORKER_DIALECT_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15WORKER_DIALECT_OPENAI\x10\x01\x12\x17\n" +
@@ -3243,22 +3922,26 @@ const file_rota_v1_worker_proto_rawDesc = "" +
 	" WORKER_POOL_MEMBER_STATE_PLANNED\x10\x01\x12#\n" +
 	"\x1fWORKER_POOL_MEMBER_STATE_QUEUED\x10\x02\x12$\n" +
 	" WORKER_POOL_MEMBER_STATE_RUNNING\x10\x03\x12$\n" +
-	" WORKER_POOL_MEMBER_STATE_LEAVING\x10\x042\x98\t\n" +
+	" WORKER_POOL_MEMBER_STATE_LEAVING\x10\x042\xd2\v\n" +
 	"\rWorkerService\x12Q\n" +
 	"\x0eRegisterWorker\x12\x1e.rota.v1.RegisterWorkerRequest\x1a\x1f.rota.v1.RegisterWorkerResponse\x12K\n" +
 	"\fUpdateWorker\x12\x1c.rota.v1.UpdateWorkerRequest\x1a\x1d.rota.v1.UpdateWorkerResponse\x12K\n" +
 	"\fRemoveWorker\x12\x1c.rota.v1.RemoveWorkerRequest\x1a\x1d.rota.v1.RemoveWorkerResponse\x12B\n" +
 	"\tGetWorker\x12\x19.rota.v1.GetWorkerRequest\x1a\x1a.rota.v1.GetWorkerResponse\x12H\n" +
 	"\vListWorkers\x12\x1b.rota.v1.ListWorkersRequest\x1a\x1c.rota.v1.ListWorkersResponse\x12Z\n" +
-	"\x11SuspendTrajectory\x12!.rota.v1.SuspendTrajectoryRequest\x1a\".rota.v1.SuspendTrajectoryResponse\x12W\n" +
-	"\x10ResumeTrajectory\x12 .rota.v1.ResumeTrajectoryRequest\x1a!.rota.v1.ResumeTrajectoryResponse\x12J\n" +
+	"\x11SuspendGeneration\x12!.rota.v1.SuspendGenerationRequest\x1a\".rota.v1.SuspendGenerationResponse\x12W\n" +
+	"\x10ResumeGeneration\x12 .rota.v1.ResumeGenerationRequest\x1a!.rota.v1.ResumeGenerationResponse\x12J\n" +
 	"\vWatchRoutes\x12\x1b.rota.v1.WatchRoutesRequest\x1a\x1c.rota.v1.WatchRoutesResponse0\x01\x12Z\n" +
 	"\x11ReportGenerations\x12!.rota.v1.ReportGenerationsRequest\x1a\".rota.v1.ReportGenerationsResponse\x12]\n" +
 	"\x12RegisterWorkerPool\x12\".rota.v1.RegisterWorkerPoolRequest\x1a#.rota.v1.RegisterWorkerPoolResponse\x12N\n" +
 	"\rGetWorkerPool\x12\x1d.rota.v1.GetWorkerPoolRequest\x1a\x1e.rota.v1.GetWorkerPoolResponse\x12T\n" +
 	"\x0fListWorkerPools\x12\x1f.rota.v1.ListWorkerPoolsRequest\x1a .rota.v1.ListWorkerPoolsResponse\x12W\n" +
 	"\x10RemoveWorkerPool\x12 .rota.v1.RemoveWorkerPoolRequest\x1a!.rota.v1.RemoveWorkerPoolResponse\x12Q\n" +
-	"\x0ePlanWorkerPool\x12\x1e.rota.v1.PlanWorkerPoolRequest\x1a\x1f.rota.v1.PlanWorkerPoolResponseB\x1dZ\x1brota/api/gen/rota/v1;rotav1b\x06proto3"
+	"\x0ePlanWorkerPool\x12\x1e.rota.v1.PlanWorkerPoolRequest\x1a\x1f.rota.v1.PlanWorkerPoolResponse\x12H\n" +
+	"\vSetAffinity\x12\x1b.rota.v1.SetAffinityRequest\x1a\x1c.rota.v1.SetAffinityResponse\x12Q\n" +
+	"\x0eRemoveAffinity\x12\x1e.rota.v1.RemoveAffinityRequest\x1a\x1f.rota.v1.RemoveAffinityResponse\x12Q\n" +
+	"\x0eListAffinities\x12\x1e.rota.v1.ListAffinitiesRequest\x1a\x1f.rota.v1.ListAffinitiesResponse\x12H\n" +
+	"\vAdviseRatio\x12\x1b.rota.v1.AdviseRatioRequest\x1a\x1c.rota.v1.AdviseRatioResponseB\x1dZ\x1brota/api/gen/rota/v1;rotav1b\x06proto3"
 
 var (
 	file_rota_v1_worker_proto_rawDescOnce sync.Once
@@ -3273,7 +3956,7 @@ func file_rota_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_rota_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_rota_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_rota_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_rota_v1_worker_proto_goTypes = []any{
 	(WorkerDialect)(0),                 // 0: rota.v1.WorkerDialect
 	(WorkerState)(0),                   // 1: rota.v1.WorkerState
@@ -3283,128 +3966,153 @@ var file_rota_v1_worker_proto_goTypes = []any{
 	(*WorkerProfilePoint)(nil),         // 5: rota.v1.WorkerProfilePoint
 	(*WorkerSpec)(nil),                 // 6: rota.v1.WorkerSpec
 	(*Worker)(nil),                     // 7: rota.v1.Worker
-	(*GenerationSpec)(nil),             // 8: rota.v1.GenerationSpec
-	(*Generation)(nil),                 // 9: rota.v1.Generation
-	(*RegisterWorkerRequest)(nil),      // 10: rota.v1.RegisterWorkerRequest
-	(*RegisterWorkerResponse)(nil),     // 11: rota.v1.RegisterWorkerResponse
-	(*UpdateWorkerRequest)(nil),        // 12: rota.v1.UpdateWorkerRequest
-	(*UpdateWorkerResponse)(nil),       // 13: rota.v1.UpdateWorkerResponse
-	(*RemoveWorkerRequest)(nil),        // 14: rota.v1.RemoveWorkerRequest
-	(*RemoveWorkerResponse)(nil),       // 15: rota.v1.RemoveWorkerResponse
-	(*GetWorkerRequest)(nil),           // 16: rota.v1.GetWorkerRequest
-	(*GetWorkerResponse)(nil),          // 17: rota.v1.GetWorkerResponse
-	(*ListWorkersRequest)(nil),         // 18: rota.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil),        // 19: rota.v1.ListWorkersResponse
-	(*SuspendTrajectoryRequest)(nil),   // 20: rota.v1.SuspendTrajectoryRequest
-	(*SuspendTrajectoryResponse)(nil),  // 21: rota.v1.SuspendTrajectoryResponse
-	(*ResumeTrajectoryRequest)(nil),    // 22: rota.v1.ResumeTrajectoryRequest
-	(*ResumeTrajectoryResponse)(nil),   // 23: rota.v1.ResumeTrajectoryResponse
-	(*Route)(nil),                      // 24: rota.v1.Route
-	(*WatchRoutesRequest)(nil),         // 25: rota.v1.WatchRoutesRequest
-	(*WatchRoutesResponse)(nil),        // 26: rota.v1.WatchRoutesResponse
-	(*GenerationReport)(nil),           // 27: rota.v1.GenerationReport
-	(*WorkerReport)(nil),               // 28: rota.v1.WorkerReport
-	(*ReportGenerationsRequest)(nil),   // 29: rota.v1.ReportGenerationsRequest
-	(*ReportGenerationsResponse)(nil),  // 30: rota.v1.ReportGenerationsResponse
-	(*WorkerPoolSpec)(nil),             // 31: rota.v1.WorkerPoolSpec
-	(*WorkerPoolOption)(nil),           // 32: rota.v1.WorkerPoolOption
-	(*WorkerPoolMember)(nil),           // 33: rota.v1.WorkerPoolMember
-	(*WorkerPoolAdvice)(nil),           // 34: rota.v1.WorkerPoolAdvice
-	(*WorkerPool)(nil),                 // 35: rota.v1.WorkerPool
-	(*RegisterWorkerPoolRequest)(nil),  // 36: rota.v1.RegisterWorkerPoolRequest
-	(*RegisterWorkerPoolResponse)(nil), // 37: rota.v1.RegisterWorkerPoolResponse
-	(*GetWorkerPoolRequest)(nil),       // 38: rota.v1.GetWorkerPoolRequest
-	(*GetWorkerPoolResponse)(nil),      // 39: rota.v1.GetWorkerPoolResponse
-	(*ListWorkerPoolsRequest)(nil),     // 40: rota.v1.ListWorkerPoolsRequest
-	(*ListWorkerPoolsResponse)(nil),    // 41: rota.v1.ListWorkerPoolsResponse
-	(*RemoveWorkerPoolRequest)(nil),    // 42: rota.v1.RemoveWorkerPoolRequest
-	(*RemoveWorkerPoolResponse)(nil),   // 43: rota.v1.RemoveWorkerPoolResponse
-	(*PlanWorkerPoolRequest)(nil),      // 44: rota.v1.PlanWorkerPoolRequest
-	(*PlanWorkerPoolResponse)(nil),     // 45: rota.v1.PlanWorkerPoolResponse
-	(*durationpb.Duration)(nil),        // 46: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 47: google.protobuf.Timestamp
-	(*Reward)(nil),                     // 48: rota.v1.Reward
-	(*ActionSpec)(nil),                 // 49: rota.v1.ActionSpec
+	(*Affinity)(nil),                   // 8: rota.v1.Affinity
+	(*AffinityStatus)(nil),             // 9: rota.v1.AffinityStatus
+	(*SetAffinityRequest)(nil),         // 10: rota.v1.SetAffinityRequest
+	(*SetAffinityResponse)(nil),        // 11: rota.v1.SetAffinityResponse
+	(*RemoveAffinityRequest)(nil),      // 12: rota.v1.RemoveAffinityRequest
+	(*RemoveAffinityResponse)(nil),     // 13: rota.v1.RemoveAffinityResponse
+	(*ListAffinitiesRequest)(nil),      // 14: rota.v1.ListAffinitiesRequest
+	(*ListAffinitiesResponse)(nil),     // 15: rota.v1.ListAffinitiesResponse
+	(*GenerationSpec)(nil),             // 16: rota.v1.GenerationSpec
+	(*Generation)(nil),                 // 17: rota.v1.Generation
+	(*RegisterWorkerRequest)(nil),      // 18: rota.v1.RegisterWorkerRequest
+	(*RegisterWorkerResponse)(nil),     // 19: rota.v1.RegisterWorkerResponse
+	(*UpdateWorkerRequest)(nil),        // 20: rota.v1.UpdateWorkerRequest
+	(*UpdateWorkerResponse)(nil),       // 21: rota.v1.UpdateWorkerResponse
+	(*RemoveWorkerRequest)(nil),        // 22: rota.v1.RemoveWorkerRequest
+	(*RemoveWorkerResponse)(nil),       // 23: rota.v1.RemoveWorkerResponse
+	(*GetWorkerRequest)(nil),           // 24: rota.v1.GetWorkerRequest
+	(*GetWorkerResponse)(nil),          // 25: rota.v1.GetWorkerResponse
+	(*ListWorkersRequest)(nil),         // 26: rota.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),        // 27: rota.v1.ListWorkersResponse
+	(*SuspendGenerationRequest)(nil),   // 28: rota.v1.SuspendGenerationRequest
+	(*SuspendGenerationResponse)(nil),  // 29: rota.v1.SuspendGenerationResponse
+	(*ResumeGenerationRequest)(nil),    // 30: rota.v1.ResumeGenerationRequest
+	(*ResumeGenerationResponse)(nil),   // 31: rota.v1.ResumeGenerationResponse
+	(*Route)(nil),                      // 32: rota.v1.Route
+	(*WatchRoutesRequest)(nil),         // 33: rota.v1.WatchRoutesRequest
+	(*WatchRoutesResponse)(nil),        // 34: rota.v1.WatchRoutesResponse
+	(*GenerationReport)(nil),           // 35: rota.v1.GenerationReport
+	(*WorkerReport)(nil),               // 36: rota.v1.WorkerReport
+	(*ReportGenerationsRequest)(nil),   // 37: rota.v1.ReportGenerationsRequest
+	(*ReportGenerationsResponse)(nil),  // 38: rota.v1.ReportGenerationsResponse
+	(*WorkerPoolSpec)(nil),             // 39: rota.v1.WorkerPoolSpec
+	(*WorkerPoolOption)(nil),           // 40: rota.v1.WorkerPoolOption
+	(*WorkerPoolMember)(nil),           // 41: rota.v1.WorkerPoolMember
+	(*WorkerPoolAdvice)(nil),           // 42: rota.v1.WorkerPoolAdvice
+	(*WorkerPool)(nil),                 // 43: rota.v1.WorkerPool
+	(*RegisterWorkerPoolRequest)(nil),  // 44: rota.v1.RegisterWorkerPoolRequest
+	(*RegisterWorkerPoolResponse)(nil), // 45: rota.v1.RegisterWorkerPoolResponse
+	(*GetWorkerPoolRequest)(nil),       // 46: rota.v1.GetWorkerPoolRequest
+	(*GetWorkerPoolResponse)(nil),      // 47: rota.v1.GetWorkerPoolResponse
+	(*ListWorkerPoolsRequest)(nil),     // 48: rota.v1.ListWorkerPoolsRequest
+	(*ListWorkerPoolsResponse)(nil),    // 49: rota.v1.ListWorkerPoolsResponse
+	(*RemoveWorkerPoolRequest)(nil),    // 50: rota.v1.RemoveWorkerPoolRequest
+	(*RemoveWorkerPoolResponse)(nil),   // 51: rota.v1.RemoveWorkerPoolResponse
+	(*PlanWorkerPoolRequest)(nil),      // 52: rota.v1.PlanWorkerPoolRequest
+	(*PlanWorkerPoolResponse)(nil),     // 53: rota.v1.PlanWorkerPoolResponse
+	(*AdviseRatioRequest)(nil),         // 54: rota.v1.AdviseRatioRequest
+	(*GPUSplit)(nil),                   // 55: rota.v1.GPUSplit
+	(*AdviseRatioResponse)(nil),        // 56: rota.v1.AdviseRatioResponse
+	(*durationpb.Duration)(nil),        // 57: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 58: google.protobuf.Timestamp
+	(*Reward)(nil),                     // 59: rota.v1.Reward
+	(*ActionSpec)(nil),                 // 60: rota.v1.ActionSpec
 }
 var file_rota_v1_worker_proto_depIdxs = []int32{
 	5,  // 0: rota.v1.WorkerProfile.points:type_name -> rota.v1.WorkerProfilePoint
-	46, // 1: rota.v1.WorkerProfile.prefill_1k:type_name -> google.protobuf.Duration
-	46, // 2: rota.v1.WorkerProfilePoint.token_time:type_name -> google.protobuf.Duration
+	57, // 1: rota.v1.WorkerProfile.prefill_1k:type_name -> google.protobuf.Duration
+	57, // 2: rota.v1.WorkerProfilePoint.token_time:type_name -> google.protobuf.Duration
 	0,  // 3: rota.v1.WorkerSpec.dialect:type_name -> rota.v1.WorkerDialect
 	4,  // 4: rota.v1.WorkerSpec.profile:type_name -> rota.v1.WorkerProfile
 	6,  // 5: rota.v1.Worker.spec:type_name -> rota.v1.WorkerSpec
 	1,  // 6: rota.v1.Worker.state:type_name -> rota.v1.WorkerState
-	47, // 7: rota.v1.Worker.register_time:type_name -> google.protobuf.Timestamp
-	8,  // 8: rota.v1.Generation.spec:type_name -> rota.v1.GenerationSpec
-	2,  // 9: rota.v1.Generation.state:type_name -> rota.v1.GenerationState
-	46, // 10: rota.v1.Generation.generate_time:type_name -> google.protobuf.Duration
-	46, // 11: rota.v1.Generation.tool_time:type_name -> google.protobuf.Duration
-	6,  // 12: rota.v1.RegisterWorkerRequest.spec:type_name -> rota.v1.WorkerSpec
-	7,  // 13: rota.v1.RegisterWorkerResponse.worker:type_name -> rota.v1.Worker
-	7,  // 14: rota.v1.UpdateWorkerResponse.worker:type_name -> rota.v1.Worker
-	7,  // 15: rota.v1.GetWorkerResponse.worker:type_name -> rota.v1.Worker
-	7,  // 16: rota.v1.ListWorkersResponse.workers:type_name -> rota.v1.Worker
-	24, // 17: rota.v1.WatchRoutesResponse.routes:type_name -> rota.v1.Route
-	7,  // 18: rota.v1.WatchRoutesResponse.workers:type_name -> rota.v1.Worker
-	48, // 19: rota.v1.WatchRoutesResponse.rewards:type_name -> rota.v1.Reward
-	46, // 20: rota.v1.GenerationReport.generate_time:type_name -> google.protobuf.Duration
-	46, // 21: rota.v1.GenerationReport.tool_time:type_name -> google.protobuf.Duration
-	47, // 22: rota.v1.ReportGenerationsRequest.expire_time:type_name -> google.protobuf.Timestamp
-	27, // 23: rota.v1.ReportGenerationsRequest.generations:type_name -> rota.v1.GenerationReport
-	28, // 24: rota.v1.ReportGenerationsRequest.workers:type_name -> rota.v1.WorkerReport
-	49, // 25: rota.v1.WorkerPoolSpec.start:type_name -> rota.v1.ActionSpec
-	0,  // 26: rota.v1.WorkerPoolSpec.dialect:type_name -> rota.v1.WorkerDialect
-	46, // 27: rota.v1.WorkerPoolSpec.set_up:type_name -> google.protobuf.Duration
-	32, // 28: rota.v1.WorkerPoolSpec.options:type_name -> rota.v1.WorkerPoolOption
-	4,  // 29: rota.v1.WorkerPoolOption.profile:type_name -> rota.v1.WorkerProfile
-	3,  // 30: rota.v1.WorkerPoolMember.state:type_name -> rota.v1.WorkerPoolMemberState
-	46, // 31: rota.v1.WorkerPoolAdvice.expected_now:type_name -> google.protobuf.Duration
-	46, // 32: rota.v1.WorkerPoolAdvice.expected:type_name -> google.protobuf.Duration
-	46, // 33: rota.v1.WorkerPoolAdvice.cost:type_name -> google.protobuf.Duration
-	31, // 34: rota.v1.WorkerPool.spec:type_name -> rota.v1.WorkerPoolSpec
-	33, // 35: rota.v1.WorkerPool.members:type_name -> rota.v1.WorkerPoolMember
-	46, // 36: rota.v1.WorkerPool.set_up:type_name -> google.protobuf.Duration
-	47, // 37: rota.v1.WorkerPool.plan_time:type_name -> google.protobuf.Timestamp
-	46, // 38: rota.v1.WorkerPool.plan_expected_before:type_name -> google.protobuf.Duration
-	46, // 39: rota.v1.WorkerPool.plan_expected:type_name -> google.protobuf.Duration
-	31, // 40: rota.v1.RegisterWorkerPoolRequest.spec:type_name -> rota.v1.WorkerPoolSpec
-	35, // 41: rota.v1.RegisterWorkerPoolResponse.pool:type_name -> rota.v1.WorkerPool
-	35, // 42: rota.v1.GetWorkerPoolResponse.pool:type_name -> rota.v1.WorkerPool
-	35, // 43: rota.v1.ListWorkerPoolsResponse.pools:type_name -> rota.v1.WorkerPool
-	34, // 44: rota.v1.PlanWorkerPoolResponse.advice:type_name -> rota.v1.WorkerPoolAdvice
-	10, // 45: rota.v1.WorkerService.RegisterWorker:input_type -> rota.v1.RegisterWorkerRequest
-	12, // 46: rota.v1.WorkerService.UpdateWorker:input_type -> rota.v1.UpdateWorkerRequest
-	14, // 47: rota.v1.WorkerService.RemoveWorker:input_type -> rota.v1.RemoveWorkerRequest
-	16, // 48: rota.v1.WorkerService.GetWorker:input_type -> rota.v1.GetWorkerRequest
-	18, // 49: rota.v1.WorkerService.ListWorkers:input_type -> rota.v1.ListWorkersRequest
-	20, // 50: rota.v1.WorkerService.SuspendTrajectory:input_type -> rota.v1.SuspendTrajectoryRequest
-	22, // 51: rota.v1.WorkerService.ResumeTrajectory:input_type -> rota.v1.ResumeTrajectoryRequest
-	25, // 52: rota.v1.WorkerService.WatchRoutes:input_type -> rota.v1.WatchRoutesRequest
-	29, // 53: rota.v1.WorkerService.ReportGenerations:input_type -> rota.v1.ReportGenerationsRequest
-	36, // 54: rota.v1.WorkerService.RegisterWorkerPool:input_type -> rota.v1.RegisterWorkerPoolRequest
-	38, // 55: rota.v1.WorkerService.GetWorkerPool:input_type -> rota.v1.GetWorkerPoolRequest
-	40, // 56: rota.v1.WorkerService.ListWorkerPools:input_type -> rota.v1.ListWorkerPoolsRequest
-	42, // 57: rota.v1.WorkerService.RemoveWorkerPool:input_type -> rota.v1.RemoveWorkerPoolRequest
-	44, // 58: rota.v1.WorkerService.PlanWorkerPool:input_type -> rota.v1.PlanWorkerPoolRequest
-	11, // 59: rota.v1.WorkerService.RegisterWorker:output_type -> rota.v1.RegisterWorkerResponse
-	13, // 60: rota.v1.WorkerService.UpdateWorker:output_type -> rota.v1.UpdateWorkerResponse
-	15, // 61: rota.v1.WorkerService.RemoveWorker:output_type -> rota.v1.RemoveWorkerResponse
-	17, // 62: rota.v1.WorkerService.GetWorker:output_type -> rota.v1.GetWorkerResponse
-	19, // 63: rota.v1.WorkerService.ListWorkers:output_type -> rota.v1.ListWorkersResponse
-	21, // 64: rota.v1.WorkerService.SuspendTrajectory:output_type -> rota.v1.SuspendTrajectoryResponse
-	23, // 65: rota.v1.WorkerService.ResumeTrajectory:output_type -> rota.v1.ResumeTrajectoryResponse
-	26, // 66: rota.v1.WorkerService.WatchRoutes:output_type -> rota.v1.WatchRoutesResponse
-	30, // 67: rota.v1.WorkerService.ReportGenerations:output_type -> rota.v1.ReportGenerationsResponse
-	37, // 68: rota.v1.WorkerService.RegisterWorkerPool:output_type -> rota.v1.RegisterWorkerPoolResponse
-	39, // 69: rota.v1.WorkerService.GetWorkerPool:output_type -> rota.v1.GetWorkerPoolResponse
-	41, // 70: rota.v1.WorkerService.ListWorkerPools:output_type -> rota.v1.ListWorkerPoolsResponse
-	43, // 71: rota.v1.WorkerService.RemoveWorkerPool:output_type -> rota.v1.RemoveWorkerPoolResponse
-	45, // 72: rota.v1.WorkerService.PlanWorkerPool:output_type -> rota.v1.PlanWorkerPoolResponse
-	59, // [59:73] is the sub-list for method output_type
-	45, // [45:59] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	58, // 7: rota.v1.Worker.register_time:type_name -> google.protobuf.Timestamp
+	8,  // 8: rota.v1.AffinityStatus.affinity:type_name -> rota.v1.Affinity
+	8,  // 9: rota.v1.SetAffinityRequest.affinity:type_name -> rota.v1.Affinity
+	9,  // 10: rota.v1.ListAffinitiesResponse.affinities:type_name -> rota.v1.AffinityStatus
+	16, // 11: rota.v1.Generation.spec:type_name -> rota.v1.GenerationSpec
+	2,  // 12: rota.v1.Generation.state:type_name -> rota.v1.GenerationState
+	57, // 13: rota.v1.Generation.generate_time:type_name -> google.protobuf.Duration
+	57, // 14: rota.v1.Generation.tool_time:type_name -> google.protobuf.Duration
+	6,  // 15: rota.v1.RegisterWorkerRequest.spec:type_name -> rota.v1.WorkerSpec
+	7,  // 16: rota.v1.RegisterWorkerResponse.worker:type_name -> rota.v1.Worker
+	7,  // 17: rota.v1.UpdateWorkerResponse.worker:type_name -> rota.v1.Worker
+	7,  // 18: rota.v1.GetWorkerResponse.worker:type_name -> rota.v1.Worker
+	7,  // 19: rota.v1.ListWorkersResponse.workers:type_name -> rota.v1.Worker
+	32, // 20: rota.v1.WatchRoutesResponse.routes:type_name -> rota.v1.Route
+	7,  // 21: rota.v1.WatchRoutesResponse.workers:type_name -> rota.v1.Worker
+	59, // 22: rota.v1.WatchRoutesResponse.rewards:type_name -> rota.v1.Reward
+	57, // 23: rota.v1.GenerationReport.generate_time:type_name -> google.protobuf.Duration
+	57, // 24: rota.v1.GenerationReport.tool_time:type_name -> google.protobuf.Duration
+	58, // 25: rota.v1.ReportGenerationsRequest.expire_time:type_name -> google.protobuf.Timestamp
+	35, // 26: rota.v1.ReportGenerationsRequest.generations:type_name -> rota.v1.GenerationReport
+	36, // 27: rota.v1.ReportGenerationsRequest.workers:type_name -> rota.v1.WorkerReport
+	60, // 28: rota.v1.WorkerPoolSpec.start:type_name -> rota.v1.ActionSpec
+	0,  // 29: rota.v1.WorkerPoolSpec.dialect:type_name -> rota.v1.WorkerDialect
+	57, // 30: rota.v1.WorkerPoolSpec.set_up:type_name -> google.protobuf.Duration
+	40, // 31: rota.v1.WorkerPoolSpec.options:type_name -> rota.v1.WorkerPoolOption
+	4,  // 32: rota.v1.WorkerPoolOption.profile:type_name -> rota.v1.WorkerProfile
+	3,  // 33: rota.v1.WorkerPoolMember.state:type_name -> rota.v1.WorkerPoolMemberState
+	57, // 34: rota.v1.WorkerPoolAdvice.expected_now:type_name -> google.protobuf.Duration
+	57, // 35: rota.v1.WorkerPoolAdvice.expected:type_name -> google.protobuf.Duration
+	57, // 36: rota.v1.WorkerPoolAdvice.cost:type_name -> google.protobuf.Duration
+	39, // 37: rota.v1.WorkerPool.spec:type_name -> rota.v1.WorkerPoolSpec
+	41, // 38: rota.v1.WorkerPool.members:type_name -> rota.v1.WorkerPoolMember
+	57, // 39: rota.v1.WorkerPool.set_up:type_name -> google.protobuf.Duration
+	58, // 40: rota.v1.WorkerPool.plan_time:type_name -> google.protobuf.Timestamp
+	57, // 41: rota.v1.WorkerPool.plan_expected_before:type_name -> google.protobuf.Duration
+	57, // 42: rota.v1.WorkerPool.plan_expected:type_name -> google.protobuf.Duration
+	39, // 43: rota.v1.RegisterWorkerPoolRequest.spec:type_name -> rota.v1.WorkerPoolSpec
+	43, // 44: rota.v1.RegisterWorkerPoolResponse.pool:type_name -> rota.v1.WorkerPool
+	43, // 45: rota.v1.GetWorkerPoolResponse.pool:type_name -> rota.v1.WorkerPool
+	43, // 46: rota.v1.ListWorkerPoolsResponse.pools:type_name -> rota.v1.WorkerPool
+	42, // 47: rota.v1.PlanWorkerPoolResponse.advice:type_name -> rota.v1.WorkerPoolAdvice
+	57, // 48: rota.v1.GPUSplit.step:type_name -> google.protobuf.Duration
+	55, // 49: rota.v1.AdviseRatioResponse.now:type_name -> rota.v1.GPUSplit
+	55, // 50: rota.v1.AdviseRatioResponse.best:type_name -> rota.v1.GPUSplit
+	18, // 51: rota.v1.WorkerService.RegisterWorker:input_type -> rota.v1.RegisterWorkerRequest
+	20, // 52: rota.v1.WorkerService.UpdateWorker:input_type -> rota.v1.UpdateWorkerRequest
+	22, // 53: rota.v1.WorkerService.RemoveWorker:input_type -> rota.v1.RemoveWorkerRequest
+	24, // 54: rota.v1.WorkerService.GetWorker:input_type -> rota.v1.GetWorkerRequest
+	26, // 55: rota.v1.WorkerService.ListWorkers:input_type -> rota.v1.ListWorkersRequest
+	28, // 56: rota.v1.WorkerService.SuspendGeneration:input_type -> rota.v1.SuspendGenerationRequest
+	30, // 57: rota.v1.WorkerService.ResumeGeneration:input_type -> rota.v1.ResumeGenerationRequest
+	33, // 58: rota.v1.WorkerService.WatchRoutes:input_type -> rota.v1.WatchRoutesRequest
+	37, // 59: rota.v1.WorkerService.ReportGenerations:input_type -> rota.v1.ReportGenerationsRequest
+	44, // 60: rota.v1.WorkerService.RegisterWorkerPool:input_type -> rota.v1.RegisterWorkerPoolRequest
+	46, // 61: rota.v1.WorkerService.GetWorkerPool:input_type -> rota.v1.GetWorkerPoolRequest
+	48, // 62: rota.v1.WorkerService.ListWorkerPools:input_type -> rota.v1.ListWorkerPoolsRequest
+	50, // 63: rota.v1.WorkerService.RemoveWorkerPool:input_type -> rota.v1.RemoveWorkerPoolRequest
+	52, // 64: rota.v1.WorkerService.PlanWorkerPool:input_type -> rota.v1.PlanWorkerPoolRequest
+	10, // 65: rota.v1.WorkerService.SetAffinity:input_type -> rota.v1.SetAffinityRequest
+	12, // 66: rota.v1.WorkerService.RemoveAffinity:input_type -> rota.v1.RemoveAffinityRequest
+	14, // 67: rota.v1.WorkerService.ListAffinities:input_type -> rota.v1.ListAffinitiesRequest
+	54, // 68: rota.v1.WorkerService.AdviseRatio:input_type -> rota.v1.AdviseRatioRequest
+	19, // 69: rota.v1.WorkerService.RegisterWorker:output_type -> rota.v1.RegisterWorkerResponse
+	21, // 70: rota.v1.WorkerService.UpdateWorker:output_type -> rota.v1.UpdateWorkerResponse
+	23, // 71: rota.v1.WorkerService.RemoveWorker:output_type -> rota.v1.RemoveWorkerResponse
+	25, // 72: rota.v1.WorkerService.GetWorker:output_type -> rota.v1.GetWorkerResponse
+	27, // 73: rota.v1.WorkerService.ListWorkers:output_type -> rota.v1.ListWorkersResponse
+	29, // 74: rota.v1.WorkerService.SuspendGeneration:output_type -> rota.v1.SuspendGenerationResponse
+	31, // 75: rota.v1.WorkerService.ResumeGeneration:output_type -> rota.v1.ResumeGenerationResponse
+	34, // 76: rota.v1.WorkerService.WatchRoutes:output_type -> rota.v1.WatchRoutesResponse
+	38, // 77: rota.v1.WorkerService.ReportGenerations:output_type -> rota.v1.ReportGenerationsResponse
+	45, // 78: rota.v1.WorkerService.RegisterWorkerPool:output_type -> rota.v1.RegisterWorkerPoolResponse
+	47, // 79: rota.v1.WorkerService.GetWorkerPool:output_type -> rota.v1.GetWorkerPoolResponse
+	49, // 80: rota.v1.WorkerService.ListWorkerPools:output_type -> rota.v1.ListWorkerPoolsResponse
+	51, // 81: rota.v1.WorkerService.RemoveWorkerPool:output_type -> rota.v1.RemoveWorkerPoolResponse
+	53, // 82: rota.v1.WorkerService.PlanWorkerPool:output_type -> rota.v1.PlanWorkerPoolResponse
+	11, // 83: rota.v1.WorkerService.SetAffinity:output_type -> rota.v1.SetAffinityResponse
+	13, // 84: rota.v1.WorkerService.RemoveAffinity:output_type -> rota.v1.RemoveAffinityResponse
+	15, // 85: rota.v1.WorkerService.ListAffinities:output_type -> rota.v1.ListAffinitiesResponse
+	56, // 86: rota.v1.WorkerService.AdviseRatio:output_type -> rota.v1.AdviseRatioResponse
+	69, // [69:87] is the sub-list for method output_type
+	51, // [51:69] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_worker_proto_init() }
@@ -3414,14 +4122,14 @@ func file_rota_v1_worker_proto_init() {
 	}
 	file_rota_v1_action_proto_init()
 	file_rota_v1_reward_proto_init()
-	file_rota_v1_worker_proto_msgTypes[8].OneofWrappers = []any{}
+	file_rota_v1_worker_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_worker_proto_rawDesc), len(file_rota_v1_worker_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   42,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1002,6 +1002,103 @@ func (*ResizeResponse) Descriptor() ([]byte, []int) {
 	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{13}
 }
 
+type FreezeRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Session uint64                 `protobuf:"fixed64,1,opt,name=session,proto3" json:"session,omitempty"`
+	Key     *Key                   `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// False: they go on.
+	Frozen        bool `protobuf:"varint,3,opt,name=frozen,proto3" json:"frozen,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FreezeRequest) Reset() {
+	*x = FreezeRequest{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FreezeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FreezeRequest) ProtoMessage() {}
+
+func (x *FreezeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FreezeRequest.ProtoReflect.Descriptor instead.
+func (*FreezeRequest) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *FreezeRequest) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *FreezeRequest) GetKey() *Key {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *FreezeRequest) GetFrozen() bool {
+	if x != nil {
+		return x.Frozen
+	}
+	return false
+}
+
+type FreezeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FreezeResponse) Reset() {
+	*x = FreezeResponse{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FreezeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FreezeResponse) ProtoMessage() {}
+
+func (x *FreezeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FreezeResponse.ProtoReflect.Descriptor instead.
+func (*FreezeResponse) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{15}
+}
+
 type KillRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Session uint64                 `protobuf:"fixed64,1,opt,name=session,proto3" json:"session,omitempty"`
@@ -1014,7 +1111,7 @@ type KillRequest struct {
 
 func (x *KillRequest) Reset() {
 	*x = KillRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[14]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1026,7 +1123,7 @@ func (x *KillRequest) String() string {
 func (*KillRequest) ProtoMessage() {}
 
 func (x *KillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[14]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1039,7 +1136,7 @@ func (x *KillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillRequest.ProtoReflect.Descriptor instead.
 func (*KillRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{14}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *KillRequest) GetSession() uint64 {
@@ -1071,7 +1168,7 @@ type KillResponse struct {
 
 func (x *KillResponse) Reset() {
 	*x = KillResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[15]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1083,7 +1180,7 @@ func (x *KillResponse) String() string {
 func (*KillResponse) ProtoMessage() {}
 
 func (x *KillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[15]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1096,7 +1193,7 @@ func (x *KillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillResponse.ProtoReflect.Descriptor instead.
 func (*KillResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{15}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{17}
 }
 
 type ListRequest struct {
@@ -1108,7 +1205,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[16]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1120,7 +1217,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[16]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1133,7 +1230,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{16}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListRequest) GetSession() uint64 {
@@ -1155,7 +1252,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[17]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1264,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[17]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1277,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{17}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListResponse) GetRunning() []*Key {
@@ -1205,15 +1302,17 @@ func (x *ListResponse) GetEnded() []*Exit {
 }
 
 type Cpus struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cpus          []uint32               `protobuf:"varint,1,rep,packed,name=cpus,proto3" json:"cpus,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Cpus  []uint32               `protobuf:"varint,1,rep,packed,name=cpus,proto3" json:"cpus,omitempty"`
+	// Its processes are stopped.
+	Frozen        bool `protobuf:"varint,2,opt,name=frozen,proto3" json:"frozen,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Cpus) Reset() {
 	*x = Cpus{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[18]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1225,7 +1324,7 @@ func (x *Cpus) String() string {
 func (*Cpus) ProtoMessage() {}
 
 func (x *Cpus) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[18]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1238,7 +1337,7 @@ func (x *Cpus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cpus.ProtoReflect.Descriptor instead.
 func (*Cpus) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{18}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Cpus) GetCpus() []uint32 {
@@ -1246,6 +1345,13 @@ func (x *Cpus) GetCpus() []uint32 {
 		return x.Cpus
 	}
 	return nil
+}
+
+func (x *Cpus) GetFrozen() bool {
+	if x != nil {
+		return x.Frozen
+	}
+	return false
 }
 
 type ForgetRequest struct {
@@ -1258,7 +1364,7 @@ type ForgetRequest struct {
 
 func (x *ForgetRequest) Reset() {
 	*x = ForgetRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[19]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1376,7 @@ func (x *ForgetRequest) String() string {
 func (*ForgetRequest) ProtoMessage() {}
 
 func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[19]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1389,7 @@ func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetRequest.ProtoReflect.Descriptor instead.
 func (*ForgetRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{19}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ForgetRequest) GetSession() uint64 {
@@ -1308,7 +1414,7 @@ type ForgetResponse struct {
 
 func (x *ForgetResponse) Reset() {
 	*x = ForgetResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[20]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1320,7 +1426,7 @@ func (x *ForgetResponse) String() string {
 func (*ForgetResponse) ProtoMessage() {}
 
 func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[20]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1333,7 +1439,7 @@ func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetResponse.ProtoReflect.Descriptor instead.
 func (*ForgetResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{20}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{22}
 }
 
 type KeepTrajectoriesRequest struct {
@@ -1346,7 +1452,7 @@ type KeepTrajectoriesRequest struct {
 
 func (x *KeepTrajectoriesRequest) Reset() {
 	*x = KeepTrajectoriesRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[21]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1358,7 +1464,7 @@ func (x *KeepTrajectoriesRequest) String() string {
 func (*KeepTrajectoriesRequest) ProtoMessage() {}
 
 func (x *KeepTrajectoriesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[21]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1371,7 +1477,7 @@ func (x *KeepTrajectoriesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepTrajectoriesRequest.ProtoReflect.Descriptor instead.
 func (*KeepTrajectoriesRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{21}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *KeepTrajectoriesRequest) GetSession() uint64 {
@@ -1396,7 +1502,7 @@ type KeepTrajectoriesResponse struct {
 
 func (x *KeepTrajectoriesResponse) Reset() {
 	*x = KeepTrajectoriesResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[22]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1408,7 +1514,7 @@ func (x *KeepTrajectoriesResponse) String() string {
 func (*KeepTrajectoriesResponse) ProtoMessage() {}
 
 func (x *KeepTrajectoriesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[22]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1421,7 +1527,7 @@ func (x *KeepTrajectoriesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepTrajectoriesResponse.ProtoReflect.Descriptor instead.
 func (*KeepTrajectoriesResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{22}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{24}
 }
 
 type MakeTrajectoryRequest struct {
@@ -1434,7 +1540,7 @@ type MakeTrajectoryRequest struct {
 
 func (x *MakeTrajectoryRequest) Reset() {
 	*x = MakeTrajectoryRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[23]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1446,7 +1552,7 @@ func (x *MakeTrajectoryRequest) String() string {
 func (*MakeTrajectoryRequest) ProtoMessage() {}
 
 func (x *MakeTrajectoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[23]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1459,7 +1565,7 @@ func (x *MakeTrajectoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MakeTrajectoryRequest.ProtoReflect.Descriptor instead.
 func (*MakeTrajectoryRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{23}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *MakeTrajectoryRequest) GetSession() uint64 {
@@ -1477,14 +1583,16 @@ func (x *MakeTrajectoryRequest) GetTrajectory() uint64 {
 }
 
 type MakeTrajectoryResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many attempts of it run.
+	Running       uint32 `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MakeTrajectoryResponse) Reset() {
 	*x = MakeTrajectoryResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[24]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1496,7 +1604,7 @@ func (x *MakeTrajectoryResponse) String() string {
 func (*MakeTrajectoryResponse) ProtoMessage() {}
 
 func (x *MakeTrajectoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[24]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1509,7 +1617,14 @@ func (x *MakeTrajectoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MakeTrajectoryResponse.ProtoReflect.Descriptor instead.
 func (*MakeTrajectoryResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{24}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *MakeTrajectoryResponse) GetRunning() uint32 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
 }
 
 type WriteInputRequest struct {
@@ -1530,7 +1645,7 @@ type WriteInputRequest struct {
 
 func (x *WriteInputRequest) Reset() {
 	*x = WriteInputRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[25]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1542,7 +1657,7 @@ func (x *WriteInputRequest) String() string {
 func (*WriteInputRequest) ProtoMessage() {}
 
 func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[25]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1555,7 +1670,7 @@ func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputRequest.ProtoReflect.Descriptor instead.
 func (*WriteInputRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{25}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WriteInputRequest) GetSession() uint64 {
@@ -1618,7 +1733,7 @@ type WriteInputResponse struct {
 
 func (x *WriteInputResponse) Reset() {
 	*x = WriteInputResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[26]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1630,7 +1745,7 @@ func (x *WriteInputResponse) String() string {
 func (*WriteInputResponse) ProtoMessage() {}
 
 func (x *WriteInputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[26]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1643,7 +1758,7 @@ func (x *WriteInputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputResponse.ProtoReflect.Descriptor instead.
 func (*WriteInputResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{26}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WriteInputResponse) GetOffset() uint64 {
@@ -1675,7 +1790,7 @@ type SignalRequest struct {
 
 func (x *SignalRequest) Reset() {
 	*x = SignalRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[27]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1687,7 +1802,7 @@ func (x *SignalRequest) String() string {
 func (*SignalRequest) ProtoMessage() {}
 
 func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[27]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1700,7 +1815,7 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
 func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{27}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SignalRequest) GetSession() uint64 {
@@ -1746,7 +1861,7 @@ type SignalResponse struct {
 
 func (x *SignalResponse) Reset() {
 	*x = SignalResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[28]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1758,7 +1873,7 @@ func (x *SignalResponse) String() string {
 func (*SignalResponse) ProtoMessage() {}
 
 func (x *SignalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[28]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1771,7 +1886,7 @@ func (x *SignalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalResponse.ProtoReflect.Descriptor instead.
 func (*SignalResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{28}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{30}
 }
 
 type ResizeTerminalRequest struct {
@@ -1785,7 +1900,7 @@ type ResizeTerminalRequest struct {
 
 func (x *ResizeTerminalRequest) Reset() {
 	*x = ResizeTerminalRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[29]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1797,7 +1912,7 @@ func (x *ResizeTerminalRequest) String() string {
 func (*ResizeTerminalRequest) ProtoMessage() {}
 
 func (x *ResizeTerminalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[29]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1810,7 +1925,7 @@ func (x *ResizeTerminalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeTerminalRequest.ProtoReflect.Descriptor instead.
 func (*ResizeTerminalRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{29}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ResizeTerminalRequest) GetSession() uint64 {
@@ -1842,7 +1957,7 @@ type ResizeTerminalResponse struct {
 
 func (x *ResizeTerminalResponse) Reset() {
 	*x = ResizeTerminalResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[30]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1854,7 +1969,7 @@ func (x *ResizeTerminalResponse) String() string {
 func (*ResizeTerminalResponse) ProtoMessage() {}
 
 func (x *ResizeTerminalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[30]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1867,7 +1982,7 @@ func (x *ResizeTerminalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeTerminalResponse.ProtoReflect.Descriptor instead.
 func (*ResizeTerminalResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{30}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{32}
 }
 
 type SetDeadlineRequest struct {
@@ -1881,7 +1996,7 @@ type SetDeadlineRequest struct {
 
 func (x *SetDeadlineRequest) Reset() {
 	*x = SetDeadlineRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[31]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1893,7 +2008,7 @@ func (x *SetDeadlineRequest) String() string {
 func (*SetDeadlineRequest) ProtoMessage() {}
 
 func (x *SetDeadlineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[31]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1906,7 +2021,7 @@ func (x *SetDeadlineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDeadlineRequest.ProtoReflect.Descriptor instead.
 func (*SetDeadlineRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{31}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SetDeadlineRequest) GetSession() uint64 {
@@ -1931,7 +2046,7 @@ type SetDeadlineResponse struct {
 
 func (x *SetDeadlineResponse) Reset() {
 	*x = SetDeadlineResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[32]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1943,7 +2058,7 @@ func (x *SetDeadlineResponse) String() string {
 func (*SetDeadlineResponse) ProtoMessage() {}
 
 func (x *SetDeadlineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[32]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1956,7 +2071,7 @@ func (x *SetDeadlineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDeadlineResponse.ProtoReflect.Descriptor instead.
 func (*SetDeadlineResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{32}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{34}
 }
 
 type StopRequest struct {
@@ -1968,7 +2083,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[33]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1980,7 +2095,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[33]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1993,7 +2108,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{33}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StopRequest) GetSession() uint64 {
@@ -2011,7 +2126,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[34]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2138,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[34]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2151,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{34}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{36}
 }
 
 var File_supervisor_v1_supervisor_proto protoreflect.FileDescriptor
@@ -2122,7 +2237,12 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12$\n" +
 	"\x03key\x18\x02 \x01(\v2\x12.supervisor.v1.KeyR\x03key\x12\x12\n" +
 	"\x04cpus\x18\x03 \x03(\rR\x04cpus\"\x10\n" +
-	"\x0eResizeResponse\"e\n" +
+	"\x0eResizeResponse\"g\n" +
+	"\rFreezeRequest\x12\x18\n" +
+	"\asession\x18\x01 \x01(\x06R\asession\x12$\n" +
+	"\x03key\x18\x02 \x01(\v2\x12.supervisor.v1.KeyR\x03key\x12\x16\n" +
+	"\x06frozen\x18\x03 \x01(\bR\x06frozen\"\x10\n" +
+	"\x0eFreezeResponse\"e\n" +
 	"\vKillRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12$\n" +
 	"\x03key\x18\x02 \x01(\v2\x12.supervisor.v1.KeyR\x03key\x12\x16\n" +
@@ -2133,9 +2253,10 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\fListResponse\x12,\n" +
 	"\arunning\x18\x01 \x03(\v2\x12.supervisor.v1.KeyR\arunning\x12'\n" +
 	"\x04cpus\x18\x03 \x03(\v2\x13.supervisor.v1.CpusR\x04cpus\x12)\n" +
-	"\x05ended\x18\x02 \x03(\v2\x13.supervisor.v1.ExitR\x05ended\"\x1a\n" +
+	"\x05ended\x18\x02 \x03(\v2\x13.supervisor.v1.ExitR\x05ended\"2\n" +
 	"\x04Cpus\x12\x12\n" +
-	"\x04cpus\x18\x01 \x03(\rR\x04cpus\"Q\n" +
+	"\x04cpus\x18\x01 \x03(\rR\x04cpus\x12\x16\n" +
+	"\x06frozen\x18\x02 \x01(\bR\x06frozen\"Q\n" +
 	"\rForgetRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12&\n" +
 	"\x04keys\x18\x02 \x03(\v2\x12.supervisor.v1.KeyR\x04keys\"\x10\n" +
@@ -2148,8 +2269,9 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12\x1e\n" +
 	"\n" +
 	"trajectory\x18\x02 \x01(\x04R\n" +
-	"trajectory\"\x18\n" +
-	"\x16MakeTrajectoryResponse\"\xe8\x01\n" +
+	"trajectory\"2\n" +
+	"\x16MakeTrajectoryResponse\x12\x18\n" +
+	"\arunning\x18\x01 \x01(\rR\arunning\"\xe8\x01\n" +
 	"\x11WriteInputRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12$\n" +
 	"\x03key\x18\x02 \x01(\v2\x12.supervisor.v1.KeyR\x03key\x12\x16\n" +
@@ -2182,11 +2304,12 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\x13SetDeadlineResponse\"'\n" +
 	"\vStopRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\"\x0e\n" +
-	"\fStopResponse2\x86\b\n" +
+	"\fStopResponse2\xcd\b\n" +
 	"\x11SupervisorService\x12G\n" +
 	"\x06Attach\x12\x1c.supervisor.v1.AttachRequest\x1a\x1d.supervisor.v1.AttachResponse0\x01\x12B\n" +
 	"\x05Start\x12\x1b.supervisor.v1.StartRequest\x1a\x1c.supervisor.v1.StartResponse\x12E\n" +
-	"\x06Resize\x12\x1c.supervisor.v1.ResizeRequest\x1a\x1d.supervisor.v1.ResizeResponse\x12?\n" +
+	"\x06Resize\x12\x1c.supervisor.v1.ResizeRequest\x1a\x1d.supervisor.v1.ResizeResponse\x12E\n" +
+	"\x06Freeze\x12\x1c.supervisor.v1.FreezeRequest\x1a\x1d.supervisor.v1.FreezeResponse\x12?\n" +
 	"\x04Kill\x12\x1a.supervisor.v1.KillRequest\x1a\x1b.supervisor.v1.KillResponse\x12A\n" +
 	"\x04List\x12\x1a.supervisor.v1.ListRequest\x1a\x1b.supervisor.v1.ListResponse0\x01\x12E\n" +
 	"\x06Forget\x12\x1c.supervisor.v1.ForgetRequest\x1a\x1d.supervisor.v1.ForgetResponse\x12c\n" +
@@ -2211,7 +2334,7 @@ func file_supervisor_v1_supervisor_proto_rawDescGZIP() []byte {
 	return file_supervisor_v1_supervisor_proto_rawDescData
 }
 
-var file_supervisor_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_supervisor_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_supervisor_v1_supervisor_proto_goTypes = []any{
 	(*AttachRequest)(nil),            // 0: supervisor.v1.AttachRequest
 	(*AttachResponse)(nil),           // 1: supervisor.v1.AttachResponse
@@ -2227,85 +2350,90 @@ var file_supervisor_v1_supervisor_proto_goTypes = []any{
 	(*StartResponse)(nil),            // 11: supervisor.v1.StartResponse
 	(*ResizeRequest)(nil),            // 12: supervisor.v1.ResizeRequest
 	(*ResizeResponse)(nil),           // 13: supervisor.v1.ResizeResponse
-	(*KillRequest)(nil),              // 14: supervisor.v1.KillRequest
-	(*KillResponse)(nil),             // 15: supervisor.v1.KillResponse
-	(*ListRequest)(nil),              // 16: supervisor.v1.ListRequest
-	(*ListResponse)(nil),             // 17: supervisor.v1.ListResponse
-	(*Cpus)(nil),                     // 18: supervisor.v1.Cpus
-	(*ForgetRequest)(nil),            // 19: supervisor.v1.ForgetRequest
-	(*ForgetResponse)(nil),           // 20: supervisor.v1.ForgetResponse
-	(*KeepTrajectoriesRequest)(nil),  // 21: supervisor.v1.KeepTrajectoriesRequest
-	(*KeepTrajectoriesResponse)(nil), // 22: supervisor.v1.KeepTrajectoriesResponse
-	(*MakeTrajectoryRequest)(nil),    // 23: supervisor.v1.MakeTrajectoryRequest
-	(*MakeTrajectoryResponse)(nil),   // 24: supervisor.v1.MakeTrajectoryResponse
-	(*WriteInputRequest)(nil),        // 25: supervisor.v1.WriteInputRequest
-	(*WriteInputResponse)(nil),       // 26: supervisor.v1.WriteInputResponse
-	(*SignalRequest)(nil),            // 27: supervisor.v1.SignalRequest
-	(*SignalResponse)(nil),           // 28: supervisor.v1.SignalResponse
-	(*ResizeTerminalRequest)(nil),    // 29: supervisor.v1.ResizeTerminalRequest
-	(*ResizeTerminalResponse)(nil),   // 30: supervisor.v1.ResizeTerminalResponse
-	(*SetDeadlineRequest)(nil),       // 31: supervisor.v1.SetDeadlineRequest
-	(*SetDeadlineResponse)(nil),      // 32: supervisor.v1.SetDeadlineResponse
-	(*StopRequest)(nil),              // 33: supervisor.v1.StopRequest
-	(*StopResponse)(nil),             // 34: supervisor.v1.StopResponse
-	(*durationpb.Duration)(nil),      // 35: google.protobuf.Duration
+	(*FreezeRequest)(nil),            // 14: supervisor.v1.FreezeRequest
+	(*FreezeResponse)(nil),           // 15: supervisor.v1.FreezeResponse
+	(*KillRequest)(nil),              // 16: supervisor.v1.KillRequest
+	(*KillResponse)(nil),             // 17: supervisor.v1.KillResponse
+	(*ListRequest)(nil),              // 18: supervisor.v1.ListRequest
+	(*ListResponse)(nil),             // 19: supervisor.v1.ListResponse
+	(*Cpus)(nil),                     // 20: supervisor.v1.Cpus
+	(*ForgetRequest)(nil),            // 21: supervisor.v1.ForgetRequest
+	(*ForgetResponse)(nil),           // 22: supervisor.v1.ForgetResponse
+	(*KeepTrajectoriesRequest)(nil),  // 23: supervisor.v1.KeepTrajectoriesRequest
+	(*KeepTrajectoriesResponse)(nil), // 24: supervisor.v1.KeepTrajectoriesResponse
+	(*MakeTrajectoryRequest)(nil),    // 25: supervisor.v1.MakeTrajectoryRequest
+	(*MakeTrajectoryResponse)(nil),   // 26: supervisor.v1.MakeTrajectoryResponse
+	(*WriteInputRequest)(nil),        // 27: supervisor.v1.WriteInputRequest
+	(*WriteInputResponse)(nil),       // 28: supervisor.v1.WriteInputResponse
+	(*SignalRequest)(nil),            // 29: supervisor.v1.SignalRequest
+	(*SignalResponse)(nil),           // 30: supervisor.v1.SignalResponse
+	(*ResizeTerminalRequest)(nil),    // 31: supervisor.v1.ResizeTerminalRequest
+	(*ResizeTerminalResponse)(nil),   // 32: supervisor.v1.ResizeTerminalResponse
+	(*SetDeadlineRequest)(nil),       // 33: supervisor.v1.SetDeadlineRequest
+	(*SetDeadlineResponse)(nil),      // 34: supervisor.v1.SetDeadlineResponse
+	(*StopRequest)(nil),              // 35: supervisor.v1.StopRequest
+	(*StopResponse)(nil),             // 36: supervisor.v1.StopResponse
+	(*durationpb.Duration)(nil),      // 37: google.protobuf.Duration
 }
 var file_supervisor_v1_supervisor_proto_depIdxs = []int32{
 	2,  // 0: supervisor.v1.AttachResponse.supervisor:type_name -> supervisor.v1.Supervisor
 	8,  // 1: supervisor.v1.AttachResponse.exits:type_name -> supervisor.v1.Exit
 	3,  // 2: supervisor.v1.Spec.key:type_name -> supervisor.v1.Key
-	35, // 3: supervisor.v1.Spec.timeout:type_name -> google.protobuf.Duration
+	37, // 3: supervisor.v1.Spec.timeout:type_name -> google.protobuf.Duration
 	7,  // 4: supervisor.v1.Spec.hidden_devices:type_name -> supervisor.v1.Device
 	5,  // 5: supervisor.v1.Spec.tty:type_name -> supervisor.v1.Terminal
 	6,  // 6: supervisor.v1.Spec.sandbox:type_name -> supervisor.v1.Sandbox
 	3,  // 7: supervisor.v1.Exit.key:type_name -> supervisor.v1.Key
-	35, // 8: supervisor.v1.Exit.exec:type_name -> google.protobuf.Duration
-	35, // 9: supervisor.v1.Exit.cpu:type_name -> google.protobuf.Duration
-	35, // 10: supervisor.v1.Exit.retry_after:type_name -> google.protobuf.Duration
+	37, // 8: supervisor.v1.Exit.exec:type_name -> google.protobuf.Duration
+	37, // 9: supervisor.v1.Exit.cpu:type_name -> google.protobuf.Duration
+	37, // 10: supervisor.v1.Exit.retry_after:type_name -> google.protobuf.Duration
 	9,  // 11: supervisor.v1.Exit.usage:type_name -> supervisor.v1.QuotaUse
 	4,  // 12: supervisor.v1.StartRequest.spec:type_name -> supervisor.v1.Spec
 	3,  // 13: supervisor.v1.ResizeRequest.key:type_name -> supervisor.v1.Key
-	3,  // 14: supervisor.v1.KillRequest.key:type_name -> supervisor.v1.Key
-	3,  // 15: supervisor.v1.ListResponse.running:type_name -> supervisor.v1.Key
-	18, // 16: supervisor.v1.ListResponse.cpus:type_name -> supervisor.v1.Cpus
-	8,  // 17: supervisor.v1.ListResponse.ended:type_name -> supervisor.v1.Exit
-	3,  // 18: supervisor.v1.ForgetRequest.keys:type_name -> supervisor.v1.Key
-	3,  // 19: supervisor.v1.WriteInputRequest.key:type_name -> supervisor.v1.Key
-	35, // 20: supervisor.v1.WriteInputRequest.wait:type_name -> google.protobuf.Duration
-	3,  // 21: supervisor.v1.SignalRequest.key:type_name -> supervisor.v1.Key
-	3,  // 22: supervisor.v1.ResizeTerminalRequest.key:type_name -> supervisor.v1.Key
-	5,  // 23: supervisor.v1.ResizeTerminalRequest.size:type_name -> supervisor.v1.Terminal
-	0,  // 24: supervisor.v1.SupervisorService.Attach:input_type -> supervisor.v1.AttachRequest
-	10, // 25: supervisor.v1.SupervisorService.Start:input_type -> supervisor.v1.StartRequest
-	12, // 26: supervisor.v1.SupervisorService.Resize:input_type -> supervisor.v1.ResizeRequest
-	14, // 27: supervisor.v1.SupervisorService.Kill:input_type -> supervisor.v1.KillRequest
-	16, // 28: supervisor.v1.SupervisorService.List:input_type -> supervisor.v1.ListRequest
-	19, // 29: supervisor.v1.SupervisorService.Forget:input_type -> supervisor.v1.ForgetRequest
-	21, // 30: supervisor.v1.SupervisorService.KeepTrajectories:input_type -> supervisor.v1.KeepTrajectoriesRequest
-	23, // 31: supervisor.v1.SupervisorService.MakeTrajectory:input_type -> supervisor.v1.MakeTrajectoryRequest
-	25, // 32: supervisor.v1.SupervisorService.WriteInput:input_type -> supervisor.v1.WriteInputRequest
-	27, // 33: supervisor.v1.SupervisorService.Signal:input_type -> supervisor.v1.SignalRequest
-	29, // 34: supervisor.v1.SupervisorService.ResizeTerminal:input_type -> supervisor.v1.ResizeTerminalRequest
-	31, // 35: supervisor.v1.SupervisorService.SetDeadline:input_type -> supervisor.v1.SetDeadlineRequest
-	33, // 36: supervisor.v1.SupervisorService.Stop:input_type -> supervisor.v1.StopRequest
-	1,  // 37: supervisor.v1.SupervisorService.Attach:output_type -> supervisor.v1.AttachResponse
-	11, // 38: supervisor.v1.SupervisorService.Start:output_type -> supervisor.v1.StartResponse
-	13, // 39: supervisor.v1.SupervisorService.Resize:output_type -> supervisor.v1.ResizeResponse
-	15, // 40: supervisor.v1.SupervisorService.Kill:output_type -> supervisor.v1.KillResponse
-	17, // 41: supervisor.v1.SupervisorService.List:output_type -> supervisor.v1.ListResponse
-	20, // 42: supervisor.v1.SupervisorService.Forget:output_type -> supervisor.v1.ForgetResponse
-	22, // 43: supervisor.v1.SupervisorService.KeepTrajectories:output_type -> supervisor.v1.KeepTrajectoriesResponse
-	24, // 44: supervisor.v1.SupervisorService.MakeTrajectory:output_type -> supervisor.v1.MakeTrajectoryResponse
-	26, // 45: supervisor.v1.SupervisorService.WriteInput:output_type -> supervisor.v1.WriteInputResponse
-	28, // 46: supervisor.v1.SupervisorService.Signal:output_type -> supervisor.v1.SignalResponse
-	30, // 47: supervisor.v1.SupervisorService.ResizeTerminal:output_type -> supervisor.v1.ResizeTerminalResponse
-	32, // 48: supervisor.v1.SupervisorService.SetDeadline:output_type -> supervisor.v1.SetDeadlineResponse
-	34, // 49: supervisor.v1.SupervisorService.Stop:output_type -> supervisor.v1.StopResponse
-	37, // [37:50] is the sub-list for method output_type
-	24, // [24:37] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	3,  // 14: supervisor.v1.FreezeRequest.key:type_name -> supervisor.v1.Key
+	3,  // 15: supervisor.v1.KillRequest.key:type_name -> supervisor.v1.Key
+	3,  // 16: supervisor.v1.ListResponse.running:type_name -> supervisor.v1.Key
+	20, // 17: supervisor.v1.ListResponse.cpus:type_name -> supervisor.v1.Cpus
+	8,  // 18: supervisor.v1.ListResponse.ended:type_name -> supervisor.v1.Exit
+	3,  // 19: supervisor.v1.ForgetRequest.keys:type_name -> supervisor.v1.Key
+	3,  // 20: supervisor.v1.WriteInputRequest.key:type_name -> supervisor.v1.Key
+	37, // 21: supervisor.v1.WriteInputRequest.wait:type_name -> google.protobuf.Duration
+	3,  // 22: supervisor.v1.SignalRequest.key:type_name -> supervisor.v1.Key
+	3,  // 23: supervisor.v1.ResizeTerminalRequest.key:type_name -> supervisor.v1.Key
+	5,  // 24: supervisor.v1.ResizeTerminalRequest.size:type_name -> supervisor.v1.Terminal
+	0,  // 25: supervisor.v1.SupervisorService.Attach:input_type -> supervisor.v1.AttachRequest
+	10, // 26: supervisor.v1.SupervisorService.Start:input_type -> supervisor.v1.StartRequest
+	12, // 27: supervisor.v1.SupervisorService.Resize:input_type -> supervisor.v1.ResizeRequest
+	14, // 28: supervisor.v1.SupervisorService.Freeze:input_type -> supervisor.v1.FreezeRequest
+	16, // 29: supervisor.v1.SupervisorService.Kill:input_type -> supervisor.v1.KillRequest
+	18, // 30: supervisor.v1.SupervisorService.List:input_type -> supervisor.v1.ListRequest
+	21, // 31: supervisor.v1.SupervisorService.Forget:input_type -> supervisor.v1.ForgetRequest
+	23, // 32: supervisor.v1.SupervisorService.KeepTrajectories:input_type -> supervisor.v1.KeepTrajectoriesRequest
+	25, // 33: supervisor.v1.SupervisorService.MakeTrajectory:input_type -> supervisor.v1.MakeTrajectoryRequest
+	27, // 34: supervisor.v1.SupervisorService.WriteInput:input_type -> supervisor.v1.WriteInputRequest
+	29, // 35: supervisor.v1.SupervisorService.Signal:input_type -> supervisor.v1.SignalRequest
+	31, // 36: supervisor.v1.SupervisorService.ResizeTerminal:input_type -> supervisor.v1.ResizeTerminalRequest
+	33, // 37: supervisor.v1.SupervisorService.SetDeadline:input_type -> supervisor.v1.SetDeadlineRequest
+	35, // 38: supervisor.v1.SupervisorService.Stop:input_type -> supervisor.v1.StopRequest
+	1,  // 39: supervisor.v1.SupervisorService.Attach:output_type -> supervisor.v1.AttachResponse
+	11, // 40: supervisor.v1.SupervisorService.Start:output_type -> supervisor.v1.StartResponse
+	13, // 41: supervisor.v1.SupervisorService.Resize:output_type -> supervisor.v1.ResizeResponse
+	15, // 42: supervisor.v1.SupervisorService.Freeze:output_type -> supervisor.v1.FreezeResponse
+	17, // 43: supervisor.v1.SupervisorService.Kill:output_type -> supervisor.v1.KillResponse
+	19, // 44: supervisor.v1.SupervisorService.List:output_type -> supervisor.v1.ListResponse
+	22, // 45: supervisor.v1.SupervisorService.Forget:output_type -> supervisor.v1.ForgetResponse
+	24, // 46: supervisor.v1.SupervisorService.KeepTrajectories:output_type -> supervisor.v1.KeepTrajectoriesResponse
+	26, // 47: supervisor.v1.SupervisorService.MakeTrajectory:output_type -> supervisor.v1.MakeTrajectoryResponse
+	28, // 48: supervisor.v1.SupervisorService.WriteInput:output_type -> supervisor.v1.WriteInputResponse
+	30, // 49: supervisor.v1.SupervisorService.Signal:output_type -> supervisor.v1.SignalResponse
+	32, // 50: supervisor.v1.SupervisorService.ResizeTerminal:output_type -> supervisor.v1.ResizeTerminalResponse
+	34, // 51: supervisor.v1.SupervisorService.SetDeadline:output_type -> supervisor.v1.SetDeadlineResponse
+	36, // 52: supervisor.v1.SupervisorService.Stop:output_type -> supervisor.v1.StopResponse
+	39, // [39:53] is the sub-list for method output_type
+	25, // [25:39] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_supervisor_v1_supervisor_proto_init() }
@@ -2313,14 +2441,14 @@ func file_supervisor_v1_supervisor_proto_init() {
 	if File_supervisor_v1_supervisor_proto != nil {
 		return
 	}
-	file_supervisor_v1_supervisor_proto_msgTypes[25].OneofWrappers = []any{}
+	file_supervisor_v1_supervisor_proto_msgTypes[27].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_supervisor_v1_supervisor_proto_rawDesc), len(file_supervisor_v1_supervisor_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   35,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

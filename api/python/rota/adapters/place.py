@@ -14,7 +14,8 @@ from typing import Any, Callable, Mapping, Sequence
 
 from ..client import Client, Trajectory
 from ..errors import ActionFailed, Error
-from ..spec import Action, Cores, refuse_unknown, seconds
+from ..names import refuse_unknown
+from ..spec import Action, Cores, seconds
 
 _OPTIONS = {
     "addr", "namespace", "image", "network", "memory", "cores", "env", "dir", "lifetime_s", "idle_timeout_s", "labels", "name", "pool", "timeout_s",
@@ -114,7 +115,8 @@ class Place:
             if source.stat().st_mode & 0o111:
                 self._must(self.run(["chmod", "+x", "--", target]))
             return
-        script = 'mkdir -p -- "$1" && tar -xf - -C "$1"'
+        # -o: the files belong to whoever extracts them, also for root. GNU tar and BusyBox know it.
+        script = 'mkdir -p -- "$1" && tar -xof - -C "$1"'
         with tempfile.TemporaryFile() as archive:
             with tarfile.open(fileobj=archive, mode="w") as tar:
                 tar.add(source, arcname=".")

@@ -55,6 +55,12 @@ const (
 	// AgentServiceReportMigrationsProcedure is the fully-qualified name of the AgentService's
 	// ReportMigrations RPC.
 	AgentServiceReportMigrationsProcedure = "/rota.v1.AgentService/ReportMigrations"
+	// AgentServiceReportFrozenProcedure is the fully-qualified name of the AgentService's ReportFrozen
+	// RPC.
+	AgentServiceReportFrozenProcedure = "/rota.v1.AgentService/ReportFrozen"
+	// AgentServiceReportSnapshotsProcedure is the fully-qualified name of the AgentService's
+	// ReportSnapshots RPC.
+	AgentServiceReportSnapshotsProcedure = "/rota.v1.AgentService/ReportSnapshots"
 	// AgentServiceRenewLeaseProcedure is the fully-qualified name of the AgentService's RenewLease RPC.
 	AgentServiceRenewLeaseProcedure = "/rota.v1.AgentService/RenewLease"
 	// OutputServiceReadOutputProcedure is the fully-qualified name of the OutputService's ReadOutput
@@ -89,6 +95,13 @@ type AgentServiceClient interface {
 	// ReportMigrations says how transfers of KV caches to the node ended. A report of an old
 	// incarnation, or of a migration that has ended, changes nothing.
 	ReportMigrations(context.Context, *v1.ReportMigrationsRequest) (*v1.ReportMigrationsResponse, error)
+	// ReportFrozen says which attempts the node has frozen, as Assignment.freeze asked for. Their CPUs
+	// are given to others then. A report of an old incarnation, or of a pause that is over, changes
+	// nothing.
+	ReportFrozen(context.Context, *v1.ReportFrozenRequest) (*v1.ReportFrozenResponse, error)
+	// ReportSnapshots says what has become of snapshots on the node. A report of an old incarnation
+	// changes nothing.
+	ReportSnapshots(context.Context, *v1.ReportSnapshotsRequest) (*v1.ReportSnapshotsResponse, error)
 	// RenewLease is answered only by a leader that has made sure, after the call
 	// arrived, that it still is one.
 	RenewLease(context.Context, *v1.RenewLeaseRequest) (*v1.RenewLeaseResponse, error)
@@ -147,6 +160,18 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("ReportMigrations")),
 			connect.WithClientOptions(opts...),
 		),
+		reportFrozen: connect.NewClient[v1.ReportFrozenRequest, v1.ReportFrozenResponse](
+			httpClient,
+			baseURL+AgentServiceReportFrozenProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("ReportFrozen")),
+			connect.WithClientOptions(opts...),
+		),
+		reportSnapshots: connect.NewClient[v1.ReportSnapshotsRequest, v1.ReportSnapshotsResponse](
+			httpClient,
+			baseURL+AgentServiceReportSnapshotsProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("ReportSnapshots")),
+			connect.WithClientOptions(opts...),
+		),
 		renewLease: connect.NewClient[v1.RenewLeaseRequest, v1.RenewLeaseResponse](
 			httpClient,
 			baseURL+AgentServiceRenewLeaseProcedure,
@@ -165,6 +190,8 @@ type agentServiceClient struct {
 	reportGpus       *connect.Client[v1.ReportGpusRequest, v1.ReportGpusResponse]
 	reportEngines    *connect.Client[v1.ReportEnginesRequest, v1.ReportEnginesResponse]
 	reportMigrations *connect.Client[v1.ReportMigrationsRequest, v1.ReportMigrationsResponse]
+	reportFrozen     *connect.Client[v1.ReportFrozenRequest, v1.ReportFrozenResponse]
+	reportSnapshots  *connect.Client[v1.ReportSnapshotsRequest, v1.ReportSnapshotsResponse]
 	renewLease       *connect.Client[v1.RenewLeaseRequest, v1.RenewLeaseResponse]
 }
 
@@ -227,6 +254,24 @@ func (c *agentServiceClient) ReportMigrations(ctx context.Context, req *v1.Repor
 	return nil, err
 }
 
+// ReportFrozen calls rota.v1.AgentService.ReportFrozen.
+func (c *agentServiceClient) ReportFrozen(ctx context.Context, req *v1.ReportFrozenRequest) (*v1.ReportFrozenResponse, error) {
+	response, err := c.reportFrozen.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ReportSnapshots calls rota.v1.AgentService.ReportSnapshots.
+func (c *agentServiceClient) ReportSnapshots(ctx context.Context, req *v1.ReportSnapshotsRequest) (*v1.ReportSnapshotsResponse, error) {
+	response, err := c.reportSnapshots.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // RenewLease calls rota.v1.AgentService.RenewLease.
 func (c *agentServiceClient) RenewLease(ctx context.Context, req *v1.RenewLeaseRequest) (*v1.RenewLeaseResponse, error) {
 	response, err := c.renewLease.CallUnary(ctx, connect.NewRequest(req))
@@ -260,6 +305,13 @@ type AgentServiceHandler interface {
 	// ReportMigrations says how transfers of KV caches to the node ended. A report of an old
 	// incarnation, or of a migration that has ended, changes nothing.
 	ReportMigrations(context.Context, *v1.ReportMigrationsRequest) (*v1.ReportMigrationsResponse, error)
+	// ReportFrozen says which attempts the node has frozen, as Assignment.freeze asked for. Their CPUs
+	// are given to others then. A report of an old incarnation, or of a pause that is over, changes
+	// nothing.
+	ReportFrozen(context.Context, *v1.ReportFrozenRequest) (*v1.ReportFrozenResponse, error)
+	// ReportSnapshots says what has become of snapshots on the node. A report of an old incarnation
+	// changes nothing.
+	ReportSnapshots(context.Context, *v1.ReportSnapshotsRequest) (*v1.ReportSnapshotsResponse, error)
 	// RenewLease is answered only by a leader that has made sure, after the call
 	// arrived, that it still is one.
 	RenewLease(context.Context, *v1.RenewLeaseRequest) (*v1.RenewLeaseResponse, error)
@@ -314,6 +366,18 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("ReportMigrations")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceReportFrozenHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceReportFrozenProcedure,
+		svc.ReportFrozen,
+		connect.WithSchema(agentServiceMethods.ByName("ReportFrozen")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceReportSnapshotsHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceReportSnapshotsProcedure,
+		svc.ReportSnapshots,
+		connect.WithSchema(agentServiceMethods.ByName("ReportSnapshots")),
+		connect.WithHandlerOptions(opts...),
+	)
 	agentServiceRenewLeaseHandler := connect.NewUnaryHandlerSimple(
 		AgentServiceRenewLeaseProcedure,
 		svc.RenewLease,
@@ -336,6 +400,10 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceReportEnginesHandler.ServeHTTP(w, r)
 		case AgentServiceReportMigrationsProcedure:
 			agentServiceReportMigrationsHandler.ServeHTTP(w, r)
+		case AgentServiceReportFrozenProcedure:
+			agentServiceReportFrozenHandler.ServeHTTP(w, r)
+		case AgentServiceReportSnapshotsProcedure:
+			agentServiceReportSnapshotsHandler.ServeHTTP(w, r)
 		case AgentServiceRenewLeaseProcedure:
 			agentServiceRenewLeaseHandler.ServeHTTP(w, r)
 		default:
@@ -373,6 +441,14 @@ func (UnimplementedAgentServiceHandler) ReportEngines(context.Context, *v1.Repor
 
 func (UnimplementedAgentServiceHandler) ReportMigrations(context.Context, *v1.ReportMigrationsRequest) (*v1.ReportMigrationsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.AgentService.ReportMigrations is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) ReportFrozen(context.Context, *v1.ReportFrozenRequest) (*v1.ReportFrozenResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.AgentService.ReportFrozen is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) ReportSnapshots(context.Context, *v1.ReportSnapshotsRequest) (*v1.ReportSnapshotsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.AgentService.ReportSnapshots is not implemented"))
 }
 
 func (UnimplementedAgentServiceHandler) RenewLease(context.Context, *v1.RenewLeaseRequest) (*v1.RenewLeaseResponse, error) {

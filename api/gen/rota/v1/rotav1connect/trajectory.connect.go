@@ -48,6 +48,12 @@ const (
 	// TrajectoryServiceExtendTrajectoryProcedure is the fully-qualified name of the TrajectoryService's
 	// ExtendTrajectory RPC.
 	TrajectoryServiceExtendTrajectoryProcedure = "/rota.v1.TrajectoryService/ExtendTrajectory"
+	// TrajectoryServicePauseTrajectoryProcedure is the fully-qualified name of the TrajectoryService's
+	// PauseTrajectory RPC.
+	TrajectoryServicePauseTrajectoryProcedure = "/rota.v1.TrajectoryService/PauseTrajectory"
+	// TrajectoryServiceResumeTrajectoryProcedure is the fully-qualified name of the TrajectoryService's
+	// ResumeTrajectory RPC.
+	TrajectoryServiceResumeTrajectoryProcedure = "/rota.v1.TrajectoryService/ResumeTrajectory"
 )
 
 // TrajectoryServiceClient is a client for the rota.v1.TrajectoryService service.
@@ -63,6 +69,15 @@ type TrajectoryServiceClient interface {
 	// ExtendTrajectory sets when the trajectory closes by itself, whatever it does then. It may
 	// also be sooner than before.
 	ExtendTrajectory(context.Context, *v1.ExtendTrajectoryRequest) (*v1.ExtendTrajectoryResponse, error)
+	// PauseTrajectory freezes all processes of the trajectory where they are. They keep their memory
+	// and give their cores back; its queued actions and new ones wait. It answers before they are
+	// frozen: GetTrajectory says PAUSED then. A paused trajectory does not close by itself. Pausing
+	// one that is paused changes nothing. Refused while one of its actions holds GPUs, or runs on a
+	// node that cannot freeze. Needs feature level 3.
+	PauseTrajectory(context.Context, *v1.PauseTrajectoryRequest) (*v1.PauseTrajectoryResponse, error)
+	// ResumeTrajectory lets a paused trajectory go on: each process when its cores are free again,
+	// before any action that is queued for them.
+	ResumeTrajectory(context.Context, *v1.ResumeTrajectoryRequest) (*v1.ResumeTrajectoryResponse, error)
 }
 
 // NewTrajectoryServiceClient constructs a client for the rota.v1.TrajectoryService service. By
@@ -106,6 +121,18 @@ func NewTrajectoryServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(trajectoryServiceMethods.ByName("ExtendTrajectory")),
 			connect.WithClientOptions(opts...),
 		),
+		pauseTrajectory: connect.NewClient[v1.PauseTrajectoryRequest, v1.PauseTrajectoryResponse](
+			httpClient,
+			baseURL+TrajectoryServicePauseTrajectoryProcedure,
+			connect.WithSchema(trajectoryServiceMethods.ByName("PauseTrajectory")),
+			connect.WithClientOptions(opts...),
+		),
+		resumeTrajectory: connect.NewClient[v1.ResumeTrajectoryRequest, v1.ResumeTrajectoryResponse](
+			httpClient,
+			baseURL+TrajectoryServiceResumeTrajectoryProcedure,
+			connect.WithSchema(trajectoryServiceMethods.ByName("ResumeTrajectory")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -116,6 +143,8 @@ type trajectoryServiceClient struct {
 	getTrajectory    *connect.Client[v1.GetTrajectoryRequest, v1.GetTrajectoryResponse]
 	listTrajectories *connect.Client[v1.ListTrajectoriesRequest, v1.ListTrajectoriesResponse]
 	extendTrajectory *connect.Client[v1.ExtendTrajectoryRequest, v1.ExtendTrajectoryResponse]
+	pauseTrajectory  *connect.Client[v1.PauseTrajectoryRequest, v1.PauseTrajectoryResponse]
+	resumeTrajectory *connect.Client[v1.ResumeTrajectoryRequest, v1.ResumeTrajectoryResponse]
 }
 
 // OpenTrajectory calls rota.v1.TrajectoryService.OpenTrajectory.
@@ -163,6 +192,24 @@ func (c *trajectoryServiceClient) ExtendTrajectory(ctx context.Context, req *v1.
 	return nil, err
 }
 
+// PauseTrajectory calls rota.v1.TrajectoryService.PauseTrajectory.
+func (c *trajectoryServiceClient) PauseTrajectory(ctx context.Context, req *v1.PauseTrajectoryRequest) (*v1.PauseTrajectoryResponse, error) {
+	response, err := c.pauseTrajectory.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ResumeTrajectory calls rota.v1.TrajectoryService.ResumeTrajectory.
+func (c *trajectoryServiceClient) ResumeTrajectory(ctx context.Context, req *v1.ResumeTrajectoryRequest) (*v1.ResumeTrajectoryResponse, error) {
+	response, err := c.resumeTrajectory.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // TrajectoryServiceHandler is an implementation of the rota.v1.TrajectoryService service.
 type TrajectoryServiceHandler interface {
 	// OpenTrajectory reserves memory on one node for the trajectory's life. If no
@@ -176,6 +223,15 @@ type TrajectoryServiceHandler interface {
 	// ExtendTrajectory sets when the trajectory closes by itself, whatever it does then. It may
 	// also be sooner than before.
 	ExtendTrajectory(context.Context, *v1.ExtendTrajectoryRequest) (*v1.ExtendTrajectoryResponse, error)
+	// PauseTrajectory freezes all processes of the trajectory where they are. They keep their memory
+	// and give their cores back; its queued actions and new ones wait. It answers before they are
+	// frozen: GetTrajectory says PAUSED then. A paused trajectory does not close by itself. Pausing
+	// one that is paused changes nothing. Refused while one of its actions holds GPUs, or runs on a
+	// node that cannot freeze. Needs feature level 3.
+	PauseTrajectory(context.Context, *v1.PauseTrajectoryRequest) (*v1.PauseTrajectoryResponse, error)
+	// ResumeTrajectory lets a paused trajectory go on: each process when its cores are free again,
+	// before any action that is queued for them.
+	ResumeTrajectory(context.Context, *v1.ResumeTrajectoryRequest) (*v1.ResumeTrajectoryResponse, error)
 }
 
 // NewTrajectoryServiceHandler builds an HTTP handler from the service implementation. It returns
@@ -215,6 +271,18 @@ func NewTrajectoryServiceHandler(svc TrajectoryServiceHandler, opts ...connect.H
 		connect.WithSchema(trajectoryServiceMethods.ByName("ExtendTrajectory")),
 		connect.WithHandlerOptions(opts...),
 	)
+	trajectoryServicePauseTrajectoryHandler := connect.NewUnaryHandlerSimple(
+		TrajectoryServicePauseTrajectoryProcedure,
+		svc.PauseTrajectory,
+		connect.WithSchema(trajectoryServiceMethods.ByName("PauseTrajectory")),
+		connect.WithHandlerOptions(opts...),
+	)
+	trajectoryServiceResumeTrajectoryHandler := connect.NewUnaryHandlerSimple(
+		TrajectoryServiceResumeTrajectoryProcedure,
+		svc.ResumeTrajectory,
+		connect.WithSchema(trajectoryServiceMethods.ByName("ResumeTrajectory")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/rota.v1.TrajectoryService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case TrajectoryServiceOpenTrajectoryProcedure:
@@ -227,6 +295,10 @@ func NewTrajectoryServiceHandler(svc TrajectoryServiceHandler, opts ...connect.H
 			trajectoryServiceListTrajectoriesHandler.ServeHTTP(w, r)
 		case TrajectoryServiceExtendTrajectoryProcedure:
 			trajectoryServiceExtendTrajectoryHandler.ServeHTTP(w, r)
+		case TrajectoryServicePauseTrajectoryProcedure:
+			trajectoryServicePauseTrajectoryHandler.ServeHTTP(w, r)
+		case TrajectoryServiceResumeTrajectoryProcedure:
+			trajectoryServiceResumeTrajectoryHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -254,4 +326,12 @@ func (UnimplementedTrajectoryServiceHandler) ListTrajectories(context.Context, *
 
 func (UnimplementedTrajectoryServiceHandler) ExtendTrajectory(context.Context, *v1.ExtendTrajectoryRequest) (*v1.ExtendTrajectoryResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.TrajectoryService.ExtendTrajectory is not implemented"))
+}
+
+func (UnimplementedTrajectoryServiceHandler) PauseTrajectory(context.Context, *v1.PauseTrajectoryRequest) (*v1.PauseTrajectoryResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.TrajectoryService.PauseTrajectory is not implemented"))
+}
+
+func (UnimplementedTrajectoryServiceHandler) ResumeTrajectory(context.Context, *v1.ResumeTrajectoryRequest) (*v1.ResumeTrajectoryResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.TrajectoryService.ResumeTrajectory is not implemented"))
 }

@@ -47,12 +47,12 @@ const (
 	// WorkerServiceListWorkersProcedure is the fully-qualified name of the WorkerService's ListWorkers
 	// RPC.
 	WorkerServiceListWorkersProcedure = "/rota.v1.WorkerService/ListWorkers"
-	// WorkerServiceSuspendTrajectoryProcedure is the fully-qualified name of the WorkerService's
-	// SuspendTrajectory RPC.
-	WorkerServiceSuspendTrajectoryProcedure = "/rota.v1.WorkerService/SuspendTrajectory"
-	// WorkerServiceResumeTrajectoryProcedure is the fully-qualified name of the WorkerService's
-	// ResumeTrajectory RPC.
-	WorkerServiceResumeTrajectoryProcedure = "/rota.v1.WorkerService/ResumeTrajectory"
+	// WorkerServiceSuspendGenerationProcedure is the fully-qualified name of the WorkerService's
+	// SuspendGeneration RPC.
+	WorkerServiceSuspendGenerationProcedure = "/rota.v1.WorkerService/SuspendGeneration"
+	// WorkerServiceResumeGenerationProcedure is the fully-qualified name of the WorkerService's
+	// ResumeGeneration RPC.
+	WorkerServiceResumeGenerationProcedure = "/rota.v1.WorkerService/ResumeGeneration"
 	// WorkerServiceWatchRoutesProcedure is the fully-qualified name of the WorkerService's WatchRoutes
 	// RPC.
 	WorkerServiceWatchRoutesProcedure = "/rota.v1.WorkerService/WatchRoutes"
@@ -74,6 +74,18 @@ const (
 	// WorkerServicePlanWorkerPoolProcedure is the fully-qualified name of the WorkerService's
 	// PlanWorkerPool RPC.
 	WorkerServicePlanWorkerPoolProcedure = "/rota.v1.WorkerService/PlanWorkerPool"
+	// WorkerServiceSetAffinityProcedure is the fully-qualified name of the WorkerService's SetAffinity
+	// RPC.
+	WorkerServiceSetAffinityProcedure = "/rota.v1.WorkerService/SetAffinity"
+	// WorkerServiceRemoveAffinityProcedure is the fully-qualified name of the WorkerService's
+	// RemoveAffinity RPC.
+	WorkerServiceRemoveAffinityProcedure = "/rota.v1.WorkerService/RemoveAffinity"
+	// WorkerServiceListAffinitiesProcedure is the fully-qualified name of the WorkerService's
+	// ListAffinities RPC.
+	WorkerServiceListAffinitiesProcedure = "/rota.v1.WorkerService/ListAffinities"
+	// WorkerServiceAdviseRatioProcedure is the fully-qualified name of the WorkerService's AdviseRatio
+	// RPC.
+	WorkerServiceAdviseRatioProcedure = "/rota.v1.WorkerService/AdviseRatio"
 )
 
 // WorkerServiceClient is a client for the rota.v1.WorkerService service.
@@ -86,10 +98,10 @@ type WorkerServiceClient interface {
 	RemoveWorker(context.Context, *v1.RemoveWorkerRequest) (*v1.RemoveWorkerResponse, error)
 	GetWorker(context.Context, *v1.GetWorkerRequest) (*v1.GetWorkerResponse, error)
 	ListWorkers(context.Context, *v1.ListWorkersRequest) (*v1.ListWorkersResponse, error)
-	// SuspendTrajectory has gateways hold the requests of a trajectory until it is resumed. What
+	// SuspendGeneration has gateways hold the requests of a trajectory until it is resumed. What
 	// it generates now is preempted if the engine can do that without losing it.
-	SuspendTrajectory(context.Context, *v1.SuspendTrajectoryRequest) (*v1.SuspendTrajectoryResponse, error)
-	ResumeTrajectory(context.Context, *v1.ResumeTrajectoryRequest) (*v1.ResumeTrajectoryResponse, error)
+	SuspendGeneration(context.Context, *v1.SuspendGenerationRequest) (*v1.SuspendGenerationResponse, error)
+	ResumeGeneration(context.Context, *v1.ResumeGenerationRequest) (*v1.ResumeGenerationResponse, error)
 	// WatchRoutes sends what a gateway must know: first all of it, then what changed. Any server
 	// answers, and goes on while there is no leader.
 	WatchRoutes(context.Context, *v1.WatchRoutesRequest) (*connect.ServerStreamForClient[v1.WatchRoutesResponse], error)
@@ -106,6 +118,17 @@ type WorkerServiceClient interface {
 	// PlanWorkerPool says which degrees the workers of a pool should have now (Heddle §6), and
 	// changes them if the request says so.
 	PlanWorkerPool(context.Context, *v1.PlanWorkerPoolRequest) (*v1.PlanWorkerPoolResponse, error)
+	// SetAffinity says which hardware the trajectories of a task class go to, and how much its price
+	// counts (RollArt §4.1). It replaces what was said before, and holds for trajectories that get a
+	// worker from then on.
+	SetAffinity(context.Context, *v1.SetAffinityRequest) (*v1.SetAffinityResponse, error)
+	// RemoveAffinity forgets it: hardware is chosen by measured tokens.
+	RemoveAffinity(context.Context, *v1.RemoveAffinityRequest) (*v1.RemoveAffinityResponse, error)
+	// ListAffinities returns the task classes of which something was said or measured.
+	ListAffinities(context.Context, *v1.ListAffinitiesRequest) (*v1.ListAffinitiesResponse, error)
+	// AdviseRatio says which part of the GPUs of a policy should train, and which part should
+	// generate, from what was measured of its steps (RollArt §8).
+	AdviseRatio(context.Context, *v1.AdviseRatioRequest) (*v1.AdviseRatioResponse, error)
 }
 
 // NewWorkerServiceClient constructs a client for the rota.v1.WorkerService service. By default, it
@@ -149,16 +172,16 @@ func NewWorkerServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(workerServiceMethods.ByName("ListWorkers")),
 			connect.WithClientOptions(opts...),
 		),
-		suspendTrajectory: connect.NewClient[v1.SuspendTrajectoryRequest, v1.SuspendTrajectoryResponse](
+		suspendGeneration: connect.NewClient[v1.SuspendGenerationRequest, v1.SuspendGenerationResponse](
 			httpClient,
-			baseURL+WorkerServiceSuspendTrajectoryProcedure,
-			connect.WithSchema(workerServiceMethods.ByName("SuspendTrajectory")),
+			baseURL+WorkerServiceSuspendGenerationProcedure,
+			connect.WithSchema(workerServiceMethods.ByName("SuspendGeneration")),
 			connect.WithClientOptions(opts...),
 		),
-		resumeTrajectory: connect.NewClient[v1.ResumeTrajectoryRequest, v1.ResumeTrajectoryResponse](
+		resumeGeneration: connect.NewClient[v1.ResumeGenerationRequest, v1.ResumeGenerationResponse](
 			httpClient,
-			baseURL+WorkerServiceResumeTrajectoryProcedure,
-			connect.WithSchema(workerServiceMethods.ByName("ResumeTrajectory")),
+			baseURL+WorkerServiceResumeGenerationProcedure,
+			connect.WithSchema(workerServiceMethods.ByName("ResumeGeneration")),
 			connect.WithClientOptions(opts...),
 		),
 		watchRoutes: connect.NewClient[v1.WatchRoutesRequest, v1.WatchRoutesResponse](
@@ -203,6 +226,30 @@ func NewWorkerServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(workerServiceMethods.ByName("PlanWorkerPool")),
 			connect.WithClientOptions(opts...),
 		),
+		setAffinity: connect.NewClient[v1.SetAffinityRequest, v1.SetAffinityResponse](
+			httpClient,
+			baseURL+WorkerServiceSetAffinityProcedure,
+			connect.WithSchema(workerServiceMethods.ByName("SetAffinity")),
+			connect.WithClientOptions(opts...),
+		),
+		removeAffinity: connect.NewClient[v1.RemoveAffinityRequest, v1.RemoveAffinityResponse](
+			httpClient,
+			baseURL+WorkerServiceRemoveAffinityProcedure,
+			connect.WithSchema(workerServiceMethods.ByName("RemoveAffinity")),
+			connect.WithClientOptions(opts...),
+		),
+		listAffinities: connect.NewClient[v1.ListAffinitiesRequest, v1.ListAffinitiesResponse](
+			httpClient,
+			baseURL+WorkerServiceListAffinitiesProcedure,
+			connect.WithSchema(workerServiceMethods.ByName("ListAffinities")),
+			connect.WithClientOptions(opts...),
+		),
+		adviseRatio: connect.NewClient[v1.AdviseRatioRequest, v1.AdviseRatioResponse](
+			httpClient,
+			baseURL+WorkerServiceAdviseRatioProcedure,
+			connect.WithSchema(workerServiceMethods.ByName("AdviseRatio")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -213,8 +260,8 @@ type workerServiceClient struct {
 	removeWorker       *connect.Client[v1.RemoveWorkerRequest, v1.RemoveWorkerResponse]
 	getWorker          *connect.Client[v1.GetWorkerRequest, v1.GetWorkerResponse]
 	listWorkers        *connect.Client[v1.ListWorkersRequest, v1.ListWorkersResponse]
-	suspendTrajectory  *connect.Client[v1.SuspendTrajectoryRequest, v1.SuspendTrajectoryResponse]
-	resumeTrajectory   *connect.Client[v1.ResumeTrajectoryRequest, v1.ResumeTrajectoryResponse]
+	suspendGeneration  *connect.Client[v1.SuspendGenerationRequest, v1.SuspendGenerationResponse]
+	resumeGeneration   *connect.Client[v1.ResumeGenerationRequest, v1.ResumeGenerationResponse]
 	watchRoutes        *connect.Client[v1.WatchRoutesRequest, v1.WatchRoutesResponse]
 	reportGenerations  *connect.Client[v1.ReportGenerationsRequest, v1.ReportGenerationsResponse]
 	registerWorkerPool *connect.Client[v1.RegisterWorkerPoolRequest, v1.RegisterWorkerPoolResponse]
@@ -222,6 +269,10 @@ type workerServiceClient struct {
 	listWorkerPools    *connect.Client[v1.ListWorkerPoolsRequest, v1.ListWorkerPoolsResponse]
 	removeWorkerPool   *connect.Client[v1.RemoveWorkerPoolRequest, v1.RemoveWorkerPoolResponse]
 	planWorkerPool     *connect.Client[v1.PlanWorkerPoolRequest, v1.PlanWorkerPoolResponse]
+	setAffinity        *connect.Client[v1.SetAffinityRequest, v1.SetAffinityResponse]
+	removeAffinity     *connect.Client[v1.RemoveAffinityRequest, v1.RemoveAffinityResponse]
+	listAffinities     *connect.Client[v1.ListAffinitiesRequest, v1.ListAffinitiesResponse]
+	adviseRatio        *connect.Client[v1.AdviseRatioRequest, v1.AdviseRatioResponse]
 }
 
 // RegisterWorker calls rota.v1.WorkerService.RegisterWorker.
@@ -269,18 +320,18 @@ func (c *workerServiceClient) ListWorkers(ctx context.Context, req *v1.ListWorke
 	return nil, err
 }
 
-// SuspendTrajectory calls rota.v1.WorkerService.SuspendTrajectory.
-func (c *workerServiceClient) SuspendTrajectory(ctx context.Context, req *v1.SuspendTrajectoryRequest) (*v1.SuspendTrajectoryResponse, error) {
-	response, err := c.suspendTrajectory.CallUnary(ctx, connect.NewRequest(req))
+// SuspendGeneration calls rota.v1.WorkerService.SuspendGeneration.
+func (c *workerServiceClient) SuspendGeneration(ctx context.Context, req *v1.SuspendGenerationRequest) (*v1.SuspendGenerationResponse, error) {
+	response, err := c.suspendGeneration.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// ResumeTrajectory calls rota.v1.WorkerService.ResumeTrajectory.
-func (c *workerServiceClient) ResumeTrajectory(ctx context.Context, req *v1.ResumeTrajectoryRequest) (*v1.ResumeTrajectoryResponse, error) {
-	response, err := c.resumeTrajectory.CallUnary(ctx, connect.NewRequest(req))
+// ResumeGeneration calls rota.v1.WorkerService.ResumeGeneration.
+func (c *workerServiceClient) ResumeGeneration(ctx context.Context, req *v1.ResumeGenerationRequest) (*v1.ResumeGenerationResponse, error) {
+	response, err := c.resumeGeneration.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -346,6 +397,42 @@ func (c *workerServiceClient) PlanWorkerPool(ctx context.Context, req *v1.PlanWo
 	return nil, err
 }
 
+// SetAffinity calls rota.v1.WorkerService.SetAffinity.
+func (c *workerServiceClient) SetAffinity(ctx context.Context, req *v1.SetAffinityRequest) (*v1.SetAffinityResponse, error) {
+	response, err := c.setAffinity.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RemoveAffinity calls rota.v1.WorkerService.RemoveAffinity.
+func (c *workerServiceClient) RemoveAffinity(ctx context.Context, req *v1.RemoveAffinityRequest) (*v1.RemoveAffinityResponse, error) {
+	response, err := c.removeAffinity.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListAffinities calls rota.v1.WorkerService.ListAffinities.
+func (c *workerServiceClient) ListAffinities(ctx context.Context, req *v1.ListAffinitiesRequest) (*v1.ListAffinitiesResponse, error) {
+	response, err := c.listAffinities.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// AdviseRatio calls rota.v1.WorkerService.AdviseRatio.
+func (c *workerServiceClient) AdviseRatio(ctx context.Context, req *v1.AdviseRatioRequest) (*v1.AdviseRatioResponse, error) {
+	response, err := c.adviseRatio.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // WorkerServiceHandler is an implementation of the rota.v1.WorkerService service.
 type WorkerServiceHandler interface {
 	// RegisterWorker declares a worker. Registering one again under the same name changes it.
@@ -356,10 +443,10 @@ type WorkerServiceHandler interface {
 	RemoveWorker(context.Context, *v1.RemoveWorkerRequest) (*v1.RemoveWorkerResponse, error)
 	GetWorker(context.Context, *v1.GetWorkerRequest) (*v1.GetWorkerResponse, error)
 	ListWorkers(context.Context, *v1.ListWorkersRequest) (*v1.ListWorkersResponse, error)
-	// SuspendTrajectory has gateways hold the requests of a trajectory until it is resumed. What
+	// SuspendGeneration has gateways hold the requests of a trajectory until it is resumed. What
 	// it generates now is preempted if the engine can do that without losing it.
-	SuspendTrajectory(context.Context, *v1.SuspendTrajectoryRequest) (*v1.SuspendTrajectoryResponse, error)
-	ResumeTrajectory(context.Context, *v1.ResumeTrajectoryRequest) (*v1.ResumeTrajectoryResponse, error)
+	SuspendGeneration(context.Context, *v1.SuspendGenerationRequest) (*v1.SuspendGenerationResponse, error)
+	ResumeGeneration(context.Context, *v1.ResumeGenerationRequest) (*v1.ResumeGenerationResponse, error)
 	// WatchRoutes sends what a gateway must know: first all of it, then what changed. Any server
 	// answers, and goes on while there is no leader.
 	WatchRoutes(context.Context, *v1.WatchRoutesRequest, *connect.ServerStream[v1.WatchRoutesResponse]) error
@@ -376,6 +463,17 @@ type WorkerServiceHandler interface {
 	// PlanWorkerPool says which degrees the workers of a pool should have now (Heddle §6), and
 	// changes them if the request says so.
 	PlanWorkerPool(context.Context, *v1.PlanWorkerPoolRequest) (*v1.PlanWorkerPoolResponse, error)
+	// SetAffinity says which hardware the trajectories of a task class go to, and how much its price
+	// counts (RollArt §4.1). It replaces what was said before, and holds for trajectories that get a
+	// worker from then on.
+	SetAffinity(context.Context, *v1.SetAffinityRequest) (*v1.SetAffinityResponse, error)
+	// RemoveAffinity forgets it: hardware is chosen by measured tokens.
+	RemoveAffinity(context.Context, *v1.RemoveAffinityRequest) (*v1.RemoveAffinityResponse, error)
+	// ListAffinities returns the task classes of which something was said or measured.
+	ListAffinities(context.Context, *v1.ListAffinitiesRequest) (*v1.ListAffinitiesResponse, error)
+	// AdviseRatio says which part of the GPUs of a policy should train, and which part should
+	// generate, from what was measured of its steps (RollArt §8).
+	AdviseRatio(context.Context, *v1.AdviseRatioRequest) (*v1.AdviseRatioResponse, error)
 }
 
 // NewWorkerServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -415,16 +513,16 @@ func NewWorkerServiceHandler(svc WorkerServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(workerServiceMethods.ByName("ListWorkers")),
 		connect.WithHandlerOptions(opts...),
 	)
-	workerServiceSuspendTrajectoryHandler := connect.NewUnaryHandlerSimple(
-		WorkerServiceSuspendTrajectoryProcedure,
-		svc.SuspendTrajectory,
-		connect.WithSchema(workerServiceMethods.ByName("SuspendTrajectory")),
+	workerServiceSuspendGenerationHandler := connect.NewUnaryHandlerSimple(
+		WorkerServiceSuspendGenerationProcedure,
+		svc.SuspendGeneration,
+		connect.WithSchema(workerServiceMethods.ByName("SuspendGeneration")),
 		connect.WithHandlerOptions(opts...),
 	)
-	workerServiceResumeTrajectoryHandler := connect.NewUnaryHandlerSimple(
-		WorkerServiceResumeTrajectoryProcedure,
-		svc.ResumeTrajectory,
-		connect.WithSchema(workerServiceMethods.ByName("ResumeTrajectory")),
+	workerServiceResumeGenerationHandler := connect.NewUnaryHandlerSimple(
+		WorkerServiceResumeGenerationProcedure,
+		svc.ResumeGeneration,
+		connect.WithSchema(workerServiceMethods.ByName("ResumeGeneration")),
 		connect.WithHandlerOptions(opts...),
 	)
 	workerServiceWatchRoutesHandler := connect.NewServerStreamHandlerSimple(
@@ -469,6 +567,30 @@ func NewWorkerServiceHandler(svc WorkerServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(workerServiceMethods.ByName("PlanWorkerPool")),
 		connect.WithHandlerOptions(opts...),
 	)
+	workerServiceSetAffinityHandler := connect.NewUnaryHandlerSimple(
+		WorkerServiceSetAffinityProcedure,
+		svc.SetAffinity,
+		connect.WithSchema(workerServiceMethods.ByName("SetAffinity")),
+		connect.WithHandlerOptions(opts...),
+	)
+	workerServiceRemoveAffinityHandler := connect.NewUnaryHandlerSimple(
+		WorkerServiceRemoveAffinityProcedure,
+		svc.RemoveAffinity,
+		connect.WithSchema(workerServiceMethods.ByName("RemoveAffinity")),
+		connect.WithHandlerOptions(opts...),
+	)
+	workerServiceListAffinitiesHandler := connect.NewUnaryHandlerSimple(
+		WorkerServiceListAffinitiesProcedure,
+		svc.ListAffinities,
+		connect.WithSchema(workerServiceMethods.ByName("ListAffinities")),
+		connect.WithHandlerOptions(opts...),
+	)
+	workerServiceAdviseRatioHandler := connect.NewUnaryHandlerSimple(
+		WorkerServiceAdviseRatioProcedure,
+		svc.AdviseRatio,
+		connect.WithSchema(workerServiceMethods.ByName("AdviseRatio")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/rota.v1.WorkerService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case WorkerServiceRegisterWorkerProcedure:
@@ -481,10 +603,10 @@ func NewWorkerServiceHandler(svc WorkerServiceHandler, opts ...connect.HandlerOp
 			workerServiceGetWorkerHandler.ServeHTTP(w, r)
 		case WorkerServiceListWorkersProcedure:
 			workerServiceListWorkersHandler.ServeHTTP(w, r)
-		case WorkerServiceSuspendTrajectoryProcedure:
-			workerServiceSuspendTrajectoryHandler.ServeHTTP(w, r)
-		case WorkerServiceResumeTrajectoryProcedure:
-			workerServiceResumeTrajectoryHandler.ServeHTTP(w, r)
+		case WorkerServiceSuspendGenerationProcedure:
+			workerServiceSuspendGenerationHandler.ServeHTTP(w, r)
+		case WorkerServiceResumeGenerationProcedure:
+			workerServiceResumeGenerationHandler.ServeHTTP(w, r)
 		case WorkerServiceWatchRoutesProcedure:
 			workerServiceWatchRoutesHandler.ServeHTTP(w, r)
 		case WorkerServiceReportGenerationsProcedure:
@@ -499,6 +621,14 @@ func NewWorkerServiceHandler(svc WorkerServiceHandler, opts ...connect.HandlerOp
 			workerServiceRemoveWorkerPoolHandler.ServeHTTP(w, r)
 		case WorkerServicePlanWorkerPoolProcedure:
 			workerServicePlanWorkerPoolHandler.ServeHTTP(w, r)
+		case WorkerServiceSetAffinityProcedure:
+			workerServiceSetAffinityHandler.ServeHTTP(w, r)
+		case WorkerServiceRemoveAffinityProcedure:
+			workerServiceRemoveAffinityHandler.ServeHTTP(w, r)
+		case WorkerServiceListAffinitiesProcedure:
+			workerServiceListAffinitiesHandler.ServeHTTP(w, r)
+		case WorkerServiceAdviseRatioProcedure:
+			workerServiceAdviseRatioHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -528,12 +658,12 @@ func (UnimplementedWorkerServiceHandler) ListWorkers(context.Context, *v1.ListWo
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.WorkerService.ListWorkers is not implemented"))
 }
 
-func (UnimplementedWorkerServiceHandler) SuspendTrajectory(context.Context, *v1.SuspendTrajectoryRequest) (*v1.SuspendTrajectoryResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.WorkerService.SuspendTrajectory is not implemented"))
+func (UnimplementedWorkerServiceHandler) SuspendGeneration(context.Context, *v1.SuspendGenerationRequest) (*v1.SuspendGenerationResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.WorkerService.SuspendGeneration is not implemented"))
 }
 
-func (UnimplementedWorkerServiceHandler) ResumeTrajectory(context.Context, *v1.ResumeTrajectoryRequest) (*v1.ResumeTrajectoryResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.WorkerService.ResumeTrajectory is not implemented"))
+func (UnimplementedWorkerServiceHandler) ResumeGeneration(context.Context, *v1.ResumeGenerationRequest) (*v1.ResumeGenerationResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.WorkerService.ResumeGeneration is not implemented"))
 }
 
 func (UnimplementedWorkerServiceHandler) WatchRoutes(context.Context, *v1.WatchRoutesRequest, *connect.ServerStream[v1.WatchRoutesResponse]) error {
@@ -562,4 +692,20 @@ func (UnimplementedWorkerServiceHandler) RemoveWorkerPool(context.Context, *v1.R
 
 func (UnimplementedWorkerServiceHandler) PlanWorkerPool(context.Context, *v1.PlanWorkerPoolRequest) (*v1.PlanWorkerPoolResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.WorkerService.PlanWorkerPool is not implemented"))
+}
+
+func (UnimplementedWorkerServiceHandler) SetAffinity(context.Context, *v1.SetAffinityRequest) (*v1.SetAffinityResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.WorkerService.SetAffinity is not implemented"))
+}
+
+func (UnimplementedWorkerServiceHandler) RemoveAffinity(context.Context, *v1.RemoveAffinityRequest) (*v1.RemoveAffinityResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.WorkerService.RemoveAffinity is not implemented"))
+}
+
+func (UnimplementedWorkerServiceHandler) ListAffinities(context.Context, *v1.ListAffinitiesRequest) (*v1.ListAffinitiesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.WorkerService.ListAffinities is not implemented"))
+}
+
+func (UnimplementedWorkerServiceHandler) AdviseRatio(context.Context, *v1.AdviseRatioRequest) (*v1.AdviseRatioResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.WorkerService.AdviseRatio is not implemented"))
 }

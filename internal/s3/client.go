@@ -9,10 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -30,8 +28,12 @@ const (
 	answerBytesMax = 4 << 20
 )
 
-// ErrNotFound: there is no object of that name.
-var ErrNotFound = errors.New("there is no such object")
+var (
+	// ErrNotFound: there is no object of that name.
+	ErrNotFound = errors.New("there is no such object")
+	// ErrTooLarge: an object has more bytes than the caller takes.
+	ErrTooLarge = errors.New("the object is too large")
+)
 
 // Bucket is a bucket of a store.
 type Bucket struct {
@@ -54,44 +56,14 @@ func Parse(address string) (bucket, key string, ok bool) {
 	return bucket, key, true
 }
 
-// FromEnvironment returns a bucket with the credentials, region and endpoint of the environment, by
-// the names that other tools use.
-func FromEnvironment(bucket string) (*Bucket, error) {
-	if bucket == "" || strings.ContainsAny(bucket, "/?#") {
-		return nil, errors.New("name a bucket and a key: s3://BUCKET/KEY")
-	}
-	b := &Bucket{Name: bucket, Region: os.Getenv("AWS_REGION"), HTTP: &http.Client{Transport: transport(), CheckRedirect: noRedirect}}
-	b.Credentials = Credentials{os.Getenv("AWS_ACCESS_KEY_ID"), os.Getenv("AWS_SECRET_ACCESS_KEY"), os.Getenv("AWS_SESSION_TOKEN")}
-	if b.Credentials.AccessKey == "" || b.Credentials.Secret == "" {
-		return nil, errors.New("an object store needs credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
-	}
-	if b.Region == "" {
-		b.Region = "us-east-1"
-	}
-	endpoint := os.Getenv("AWS_ENDPOINT_URL_S3")
-	if endpoint == "" {
-		endpoint = os.Getenv("AWS_ENDPOINT_URL")
-	}
-	if endpoint == "" {
-		endpoint = "https://s3." + b.Region + ".amazonaws.com"
-	}
-	u, err := url.Parse(endpoint)
-	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Path != "" && u.Path != "/" || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
-		return nil, errors.New("AWS_ENDPOINT_URL must be https://HOST:PORT, or http on a loopback address, without user and path")
-	}
-	b.Endpoint = u
-	return b, nil
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
+// shared is the client of all buckets, so that buckets of one store share its connections.
+var shared = &http.Client{Transport: transport(), CheckRedirect: noRedirect}
 
 // transport gives up on a store that does not begin to answer.
 func transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.ResponseHeaderTimeout = 2 * time.Minute
+	t.MaxIdleConnsPerHost = 16
 	return t
 }
 
@@ -282,6 +254,44 @@ func (b *Bucket) Get(ctx context.Context, key string, to io.Writer) error {
 	defer resp.Body.Close()
 	_, err = io.Copy(to, resp.Body)
 	return err
+}
+
+// Read returns an object of at most limit bytes; into is used for it if it is large enough. An answer
+// that breaks off is asked for again. It fails with ErrNotFound or ErrTooLarge.
+func (b *Bucket) Read(ctx context.Context, key string, into []byte, limit int64) (data []byte, err error) {
+	for n := 1; ; n++ {
+		if data, err = b.readOnce(ctx, key, into, limit); err == nil || n == tries || !errors.Is(err, errBroken) {
+			return data, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(time.Duration(n) * retryPause):
+		}
+	}
+}
+
+// errBroken: an answer began and did not end.
+var errBroken = errors.New("the answer of the object store broke off")
+
+func (b *Bucket) readOnce(ctx context.Context, key string, into []byte, limit int64) ([]byte, error) {
+	resp, err := b.send(ctx, call{method: http.MethodGet, key: key})
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.ContentLength > limit {
+		return nil, fmt.Errorf("%w: %q has %d bytes, more than %d", ErrTooLarge, key, resp.ContentLength, limit)
+	}
+	to := bytes.NewBuffer(into[:0])
+	_, err = io.Copy(struct{ io.Writer }{to}, io.LimitReader(resp.Body, limit+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %q: %w", errBroken, key, err)
+	case int64(to.Len()) > limit:
+		return nil, fmt.Errorf("%w: %q has more than %d bytes", ErrTooLarge, key, limit)
+	}
+	return to.Bytes(), nil
 }
 
 // List returns the keys that begin with a prefix, in the order of their bytes.

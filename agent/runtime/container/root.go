@@ -1,0 +1,156 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+)
+
+const (
+	// rootLabel says which agent a root file system is of, that sandboxes may begin with.
+	rootLabel = "rota/root"
+	// keepLabel keeps containerd's garbage collector from it.
+	keepLabel = "containerd.io/gc.root"
+)
+
+// Commit makes the root file system of a trajectory's sandbox one that other sandboxes may begin with,
+// and returns its name; empty: the trajectory has no sandbox yet. Nothing may run in the sandbox. It
+// ends, and is started again with its files when it is opened next.
+func (m *Manager) Commit(ctx context.Context, trajectory, snapshot uint64) (root string, err error) {
+	e := m.lock(trajectory)
+	defer e.Unlock()
+	if e.open == nil {
+		e.open = m.load(trajectory)
+	}
+	if e.open == nil {
+		return "", nil
+	}
+	id := m.id(trajectory)
+	if err := m.opts.Containerd.stop(ctx, id); err != nil {
+		return "", err
+	}
+	if err := m.opts.Containerd.goOn(ctx, id, e.open.Parent); err != nil {
+		return "", err
+	}
+	// What goes on after a crash has to be known before there is nothing to go on with.
+	next := *e.open
+	next.Parent = fmt.Sprintf("rota-%s-root-%d-%d", m.owner, snapshot, time.Now().UnixNano())
+	if err := save(filepath.Join(m.dir(trajectory), recordName), &next); err != nil {
+		return "", err
+	}
+	e.open = &next
+	if err := m.opts.Containerd.commit(ctx, id, next.Parent, m.owner); err != nil {
+		return "", err
+	}
+	return next.Parent, m.opts.Containerd.goOn(ctx, id, next.Parent)
+}
+
+// KeepRoots removes the root file systems that are not used. What a sandbox is above goes with that,
+// and so does what one is to be above that has no file system yet, as Commit was interrupted.
+func (m *Manager) KeepRoots(ctx context.Context, used []string) error {
+	names, err := m.opts.Containerd.roots(ctx, m.owner)
+	if len(names) == 0 {
+		return err
+	}
+	parents, failed := m.parents()
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	for _, name := range names {
+		if !slices.Contains(used, name) && !parents[name] {
+			err = errors.Join(err, m.opts.Containerd.letGo(ctx, name))
+		}
+	}
+	return err
+}
+
+// parents are the root file systems that sandboxes are above, or are to be.
+func (m *Manager) parents() (map[string]bool, error) {
+	entries, err := os.ReadDir(m.opts.Dir)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]bool{}
+	for _, e := range entries {
+		if id, err := strconv.ParseUint(e.Name(), 10, 64); err == nil {
+			if r := m.load(id); r != nil {
+				out[r.Parent] = true
+			}
+		}
+	}
+	return out, nil
+}
+
+// commit makes the file system of a container, which does not run, one for others to begin with.
+func (c *Containerd) commit(ctx context.Context, id, name, owner string) error {
+	_, err := c.snapshots.Commit(in(ctx, Namespace), &snapshots.CommitSnapshotRequest{
+		Snapshotter: c.snapshotter, Name: name, Key: id,
+		Labels: map[string]string{rootLabel: owner, keepLabel: time.Now().UTC().Format(time.RFC3339)},
+	})
+	if err != nil {
+		return fmt.Errorf("keep its root file system: %w", err)
+	}
+	return nil
+}
+
+// goOn gives a container a file system above another, unless it has one.
+func (c *Containerd) goOn(ctx context.Context, id, parent string) error {
+	ctx = in(ctx, Namespace)
+	_, err := c.snapshots.Stat(ctx, &snapshots.StatSnapshotRequest{Snapshotter: c.snapshotter, Key: id})
+	if !isCode(err, codes.NotFound) || parent == "" {
+		return err
+	}
+	_, err = c.snapshots.Prepare(ctx, &snapshots.PrepareSnapshotRequest{
+		Snapshotter: c.snapshotter, Key: id, Parent: parent,
+		Labels: map[string]string{keepLabel: time.Now().UTC().Format(time.RFC3339)}, // as the container is not among what the collector sees in it
+	})
+	if err != nil {
+		return fmt.Errorf("make a file system above its root: %w", err)
+	}
+	return nil
+}
+
+// roots are the root file systems of an agent.
+func (c *Containerd) roots(ctx context.Context, owner string) (names []string, err error) {
+	list, err := c.snapshots.List(in(ctx, Namespace), &snapshots.ListSnapshotsRequest{
+		Snapshotter: c.snapshotter, Filters: []string{fmt.Sprintf("labels.%q==%s", rootLabel, owner)},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list root file systems: %w", err)
+	}
+	for {
+		page, err := list.Recv()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			return names, err
+		}
+		for _, info := range page.GetInfo() {
+			names = append(names, info.GetName())
+		}
+	}
+}
+
+// letGo removes a root file system, or leaves it to the garbage collector if something is above it.
+func (c *Containerd) letGo(ctx context.Context, name string) error {
+	err := c.removeSnapshot(in(ctx, Namespace), name)
+	if !isCode(err, codes.FailedPrecondition) {
+		return err
+	}
+	_, err = c.snapshots.Update(in(ctx, Namespace), &snapshots.UpdateSnapshotRequest{
+		Snapshotter: c.snapshotter, Info: &snapshots.Info{Name: name, Labels: map[string]string{keepLabel: ""}},
+		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"labels." + keepLabel}},
+	})
+	return exceptCode(err, codes.NotFound)
+}

@@ -1,0 +1,150 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"rota/agent/plan"
+)
+
+// freezeMax is how long a freeze may take. A process that hangs in the kernel puts it off.
+const freezeMax = 200 * time.Millisecond
+
+var errNoFreezer = errors.New("attempts cannot be frozen here: that takes cgroups")
+
+// freezeAttempt stops all processes of an attempt where they are, or lets them go on. Its run
+// timeout stands still meanwhile. Only what was forked is frozen: before, a thread of the
+// supervisor may be in the cgroup.
+func (s *supervisor) freezeAttempt(k plan.Key, frozen bool) error {
+	s.mu.Lock()
+	a := s.attempts[k]
+	if a == nil || a.ended != nil {
+		s.mu.Unlock()
+		return nil
+	}
+	r, was := a.reach, a.frozen
+	s.mu.Unlock()
+	switch {
+	case r == nil:
+		return fmt.Errorf("%w: %s", ErrNotRunning, k)
+	case was == frozen:
+		return nil
+	}
+	if frozen {
+		a.clock.stop()
+	}
+	err := r.box.freeze(frozen)
+	if frozen == (err != nil) {
+		a.clock.goOn()
+	}
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	a.frozen = frozen
+	s.mu.Unlock()
+	return nil
+}
+
+// freeze freezes the cgroup, or thaws it. If it is not frozen in time, it is thawed.
+func (b *cgroupBox) freeze(frozen bool) error {
+	if frozen {
+		b.frozen.Store(true)
+	}
+	err := freezeCgroup(b.processDir(), frozen)
+	if frozen && err != nil {
+		_ = freezeCgroup(b.processDir(), false)
+	}
+	b.frozen.Store(frozen && err == nil)
+	return err
+}
+
+// freezeCgroup returns once no process of a cgroup runs, or once they may go on.
+func freezeCgroup(dir string, frozen bool) error {
+	file, word, done := "freezer.state", "THAWED", func() bool { return true }
+	if exists(filepath.Join(dir, "cgroup.freeze")) {
+		file, word = "cgroup.freeze", "0"
+		if frozen {
+			word, done = "1", func() bool { return readField(filepath.Join(dir, "cgroup.events"), "frozen") == 1 }
+		}
+	} else if frozen {
+		word, done = "FROZEN", func() bool {
+			state, err := os.ReadFile(filepath.Join(dir, file))
+			return err == nil && strings.TrimSpace(string(state)) == word
+		}
+	}
+	until := time.Now().Add(freezeMax)
+	for pause := 100 * time.Microsecond; ; pause = backoff(pause) {
+		if err := writeFile(filepath.Join(dir, file), word); err != nil {
+			return fmt.Errorf("freeze or thaw: %w", err)
+		}
+		if done() {
+			return nil
+		}
+		if time.Now().After(until) {
+			return fmt.Errorf("not frozen after %s: a process hangs in the kernel", freezeMax)
+		}
+		time.Sleep(pause)
+	}
+}
+
+// runClock measures how long an attempt runs, and stands still while it is frozen.
+type runClock struct {
+	mu      sync.Mutex
+	timer   *time.Timer // nil: no timeout
+	left    time.Duration
+	since   time.Time     // when it began to run last
+	stopped time.Time     // when it was frozen; zero: it is not
+	frozen  time.Duration // how long it was, before
+}
+
+// begin starts the clock. What it returns gets one value when the timeout is over; nil without one.
+func (c *runClock) begin(timeout time.Duration) <-chan time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if timeout <= 0 {
+		return nil
+	}
+	c.left, c.since, c.timer = timeout, time.Now(), time.NewTimer(timeout)
+	if !c.stopped.IsZero() {
+		c.timer.Stop()
+	}
+	return c.timer.C
+}
+
+func (c *runClock) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopped = time.Now()
+	if c.timer != nil && c.timer.Stop() {
+		c.left -= time.Since(c.since)
+	}
+}
+
+func (c *runClock) goOn() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped.IsZero() {
+		return
+	}
+	c.frozen += time.Since(c.stopped)
+	c.stopped, c.since = time.Time{}, time.Now()
+	if c.timer != nil {
+		c.timer.Reset(max(c.left, 0))
+	}
+}
+
+// frozenFor returns how long it was frozen until a time.
+func (c *runClock) frozenFor(until time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped.IsZero() {
+		return c.frozen
+	}
+	return c.frozen + max(0, until.Sub(c.stopped))
+}

@@ -1,0 +1,41 @@
+package mutant
+
+// pauses are bugs of paused trajectories: of the state machine, and of agents.
+var pauses = []Mutant{
+	{
+		Name:  "paused-starts",
+		Bug:   "an action that is submitted to a paused trajectory is started",
+		Edits: []Edit{{"fsm/submit.go", "	a.Aside = x.held(a.Trajectory)\n", ""}},
+		Hunt:  Hunt{Engine: Simulation},
+	},
+	{
+		Name:  "paused-keeps-cores",
+		Bug:   "what is frozen keeps its cores",
+		Edits: []Edit{{"fsm/pause.go", "		x.backToNode(&at)\n		at.Ice = state.IceFrozen\n		x.s.PutAttempt(&at)\n		count++\n", "		at.Ice = state.IceFrozen\n		x.s.PutAttempt(&at)\n		count++\n"}},
+		Hunt:  Hunt{Engine: Simulation},
+	},
+	{
+		Name:  "paused-reported-for-another-pause",
+		Bug:   "the report of a pause that is over counts for the next",
+		Edits: []Edit{{"fsm/pause.go", " || old.Pause != r.Pause {", " {"}},
+		Hunt:  Hunt{Engine: Simulation},
+	},
+	{
+		Name:  "resumed-never-goes-on",
+		Bug:   "what is resumed never gets its cores back",
+		Edits: []Edit{{"fsm/schedule.go", "	x.thaw()\n	for x.budget > 0 {\n", "	for x.budget > 0 {\n"}, {"fsm/schedule.go", "		x.attend(q)\n		x.thaw()\n", "		x.attend(q)\n"}},
+		Hunt:  Hunt{Engine: Simulation},
+	},
+	{
+		Name:  "thawed-without-cores",
+		Bug:   "an agent lets what was frozen go on before others have left its CPUs",
+		Edits: []Edit{{"agent/plan/freeze.go", "		case !wanted && (a.unsure || !slices.Equal(a.holds, a.wants)): // others are to leave its CPUs first\n", "		case !wanted && (a.unsure || !slices.Equal(a.holds, a.holds)):\n"}},
+		Hunt:  Hunt{Engine: Simulation},
+	},
+	{
+		Name:  "reported-before-frozen",
+		Bug:   "an agent says that an attempt is frozen when it has merely asked for that",
+		Edits: []Edit{{"agent/plan/freeze.go", "		if wanted && i.frozen && a.resizing == nil {\n", "		if wanted && (i.frozen || i.changing) && a.resizing == nil {\n"}},
+		Hunt:  Hunt{Engine: Simulation},
+	},
+}

@@ -1,0 +1,117 @@
+package e2b
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"connectrpc.com/connect"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+// freezeTimeout is how long a pause may take until all processes are frozen.
+const freezeTimeout = 20 * time.Second
+
+// isPaused: the sandbox is paused, or about to be.
+func isPaused(t *rotav1.Trajectory) bool {
+	switch t.GetPause() {
+	case rotav1.PauseState_PAUSE_STATE_PAUSING, rotav1.PauseState_PAUSE_STATE_PAUSED:
+		return true
+	}
+	return false
+}
+
+// stateOf is the state of a sandbox in E2B's words.
+func stateOf(t *rotav1.Trajectory) string {
+	if isPaused(t) {
+		return "paused"
+	}
+	return "running"
+}
+
+// pause freezes all processes of a sandbox, and answers when they are frozen.
+func (e *E2B) pause(r *http.Request, a api) (int, any, error) {
+	t, err := of(r, a)
+	if err != nil {
+		return 0, nil, err
+	}
+	var body struct {
+		Memory *bool `json:"memory"`
+	}
+	if r.Body != http.NoBody && r.ContentLength != 0 { // a length that is not known is -1
+		if err := decode(r, &body); err != nil {
+			return 0, nil, err
+		}
+	}
+	if body.Memory != nil && !*body.Memory {
+		return 0, nil, invalid("rota pauses processes with their memory: leave memory out, or kill the processes before the pause")
+	}
+	resp, err := a.trajectories.PauseTrajectory(r.Context(), &rotav1.PauseTrajectoryRequest{Id: t.Id})
+	switch {
+	case err != nil:
+		return 0, nil, err
+	case !resp.Changed:
+		return 0, nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("sandbox %s is paused already", sandboxID(t.Id)))
+	}
+	return http.StatusNoContent, nil, frozen(r.Context(), a, resp.Trajectory)
+}
+
+// frozen waits until nothing of a paused sandbox runs.
+func frozen(ctx context.Context, a api, t *rotav1.Trajectory) error {
+	waiting, cancel := context.WithTimeout(ctx, freezeTimeout)
+	defer cancel()
+	for pause := 5 * time.Millisecond; t.Pause == rotav1.PauseState_PAUSE_STATE_PAUSING; pause = min(2*pause, time.Second) {
+		select {
+		case <-time.After(pause):
+		case <-waiting.Done():
+			return connect.NewError(connect.CodeUnavailable, errors.New("the sandbox is paused, and its node has not frozen all of its processes yet"))
+		}
+		resp, err := a.trajectories.GetTrajectory(waiting, &rotav1.GetTrajectoryRequest{Id: t.Id, AllowStale: true})
+		if err != nil {
+			return err
+		}
+		t = resp.Trajectory
+	}
+	return nil
+}
+
+// resume lets a paused sandbox go on, with the time that is asked for.
+func (e *E2B) resume(r *http.Request, a api) (int, any, error) {
+	var body map[string]json.RawMessage
+	if err := decode(r, &body); err != nil {
+		return 0, nil, err
+	}
+	timeout, err := timeoutIn(body, "timeout")
+	if err != nil {
+		return 0, nil, err
+	}
+	if isSet(body["autoPause"]) && string(body["autoPause"]) != "false" {
+		return 0, nil, invalid("rota does not pause a sandbox when its time is over: leave that out")
+	}
+	t, err := of(r, a)
+	if err != nil {
+		return 0, nil, err
+	}
+	changed, err := goOn(r, a, t, timeout, false)
+	if err == nil && !changed {
+		err = connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("sandbox %s is not paused", sandboxID(t.Id)))
+	}
+	return http.StatusCreated, newStarted(r, t), err
+}
+
+// goOn resumes a sandbox, which then lives for a time, or for at least that. The time is set first,
+// so that the sandbox does not end in between.
+func goOn(r *http.Request, a api, t *rotav1.Trajectory, timeout time.Duration, atLeast bool) (changed bool, err error) {
+	if !isPaused(t) {
+		return false, nil
+	}
+	if _, err = extendBy(r, a, t, timeout, atLeast); err != nil {
+		return false, err
+	}
+	resp, err := a.trajectories.ResumeTrajectory(r.Context(), &rotav1.ResumeTrajectoryRequest{Id: t.Id})
+	return resp.GetChanged(), err
+}
