@@ -60,13 +60,16 @@ func (a *agent) openForks() error {
 	if !a.cfg.Process.Enabled || a.cfg.dial != nil {
 		return nil
 	}
-	store, err := layers.Open(filepath.Join(a.cfg.Process.Dir, layersName), a.forks.log)
+	dir := a.cfg.Process.Dir
+	// Attempts with namespaces of their own get ones that were made ahead.
+	seen := a.cfg.Process.Namespaces == "" || layers.Shared(dir)
+	store, err := layers.Open(filepath.Join(dir, layersName), a.forks.log, seen)
 	if err != nil {
 		return err
 	}
 	a.forks.store = store
 	if !store.Overlays() {
-		a.forks.log.Info("snapshots are copies of files here: layers need root and Linux 5.19")
+		a.forks.log.Info("snapshots are copies of files here: layers need root, Linux 5.19, and a file system whose mounts are shared (mount --make-shared)")
 	}
 	return nil
 }
@@ -102,7 +105,12 @@ func (f *forks) use(ctx context.Context, trajectory, snapshot uint64) (done func
 	}
 	l, drop := f.lock(trajectory)
 	l.RLock()
-	return func() { l.RUnlock(); drop() }, nil
+	done = func() { l.RUnlock(); drop() }
+	if err := f.store.Whole(trajectory); err != nil {
+		done()
+		return nil, fmt.Errorf("%w: the files of trajectory %d: %w", runtime.ErrInvalidSpec, trajectory, err)
+	}
+	return done, nil
 }
 
 // begin gives a trajectory the files of a snapshot.
@@ -222,7 +230,7 @@ func (f *forks) review(ctx context.Context, isOpen func(uint64) bool) (reports [
 		if f.store == nil || f.store.Began(k.GetTrajectoryId()) || !isOpen(k.GetTrajectoryId()) {
 			continue
 		}
-		if err := f.begin(ctx, k.GetTrajectoryId(), k.GetSnapshotId()); err != nil && ctx.Err() == nil {
+		if err := f.begin(ctx, k.GetTrajectoryId(), k.GetSnapshotId()); err != nil {
 			if !errors.Is(err, layers.ErrNoSnapshot) {
 				again, keep[k.GetSnapshotId()] = true, true // a deleted one stays until who began with it has it
 			}
@@ -231,6 +239,9 @@ func (f *forks) review(ctx context.Context, isOpen func(uint64) bool) (reports [
 	}
 	for _, d := range desired.GetSnapshots() {
 		id := d.GetSnapshotId()
+		if ctx.Err() != nil {
+			return reports, again // what could not begin for that must find its snapshot
+		}
 		if d.GetState() == rotav1.SnapshotState_SNAPSHOT_STATE_REMOVING && keep[id] {
 			continue
 		}

@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"slices"
+
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
 	"rota/sched"
@@ -171,7 +173,7 @@ func (x *execution) coresFreed(n *state.Node) {
 }
 
 // thaw gives free cores to attempts that were resumed and wait for theirs, before anything else
-// gets them: the oldest action first, as they become free. So as long as one waits no core of its
+// gets them, as they become free: first who has some already, then the oldest action. So as long as one waits no core of its
 // node is free or to spare, and each gets its turn.
 func (x *execution) thaw() {
 	for _, id := range x.thaws.items {
@@ -192,6 +194,8 @@ func (x *execution) thawOn(n *state.Node) {
 		}
 		return true
 	})
+	// Only one at a time has a part of what it lacks, or two could wait for each other.
+	slices.SortStableFunc(waiting, func(a, b *state.Attempt) int { return min(1, b.Cores.Len()) - min(1, a.Cores.Len()) })
 	for _, t := range waiting {
 		take := sched.Thaw(x.s, x.s.Node(n.ID), t)
 		x.budget -= take.Examined
@@ -199,7 +203,7 @@ func (x *execution) thawOn(n *state.Node) {
 			x.resize(r)
 		}
 		if take.Cores == (state.CoreSet{}) {
-			return // the others are younger
+			return // it comes before the others
 		}
 		x.takeBack(t, take.Cores)
 	}

@@ -44,8 +44,10 @@ func Weight(c *logv1.Command) int {
 		return min(EntryWeight, 4+rewardWeight*(len(v.ReportRewards.Demands)+len(v.ReportRewards.Replicas)))
 	case *logv1.Command_RemoveReward:
 		return state.RewardReplicasMax // it cancels as many actions
-	case *logv1.Command_ChangeSnapshot:
-		return snapshotWeight
+	case *logv1.Command_ChangeSnapshot, *logv1.Command_PauseTrajectory:
+		return snapshotWeight // each looks at all live actions of its trajectory
+	case *logv1.Command_ReportFrozen:
+		return max(1, ReportWeight*len(v.ReportFrozen.Attempts))
 	case *logv1.Command_ReportSnapshots:
 		return 4 + len(v.ReportSnapshots.Reports)
 	case *logv1.Command_MoveJob:

@@ -32,7 +32,7 @@ func (p *Pass) readFair() bool {
 // it, no more are read.
 func (p *Pass) unfit(a *state.Action, queue int) {
 	if p.fair != nil {
-		p.fair.Unfit(a.Namespace, queue, LookAhead)
+		p.fair.Unfit(a, queue, LookAhead)
 		return
 	}
 	p.queues[queue].unfit++

@@ -67,7 +67,7 @@ func copyTree(ctx context.Context, from, to string, was, is Layer) error {
 		path string
 		info fs.FileInfo
 	}
-	var dirs []made // their times change with what is put into them
+	var dirs []made // their times change with what is put into them, and some may not be written to
 	err := filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || ctx.Err() != nil {
 			return errors.Join(err, ctx.Err())
@@ -93,7 +93,7 @@ func copyTree(ctx context.Context, from, to string, was, is Layer) error {
 		return dress(target, info, was, is)
 	})
 	for i := len(dirs) - 1; i >= 0 && err == nil; i-- {
-		err = os.Chtimes(dirs[i].path, dirs[i].info.ModTime(), dirs[i].info.ModTime())
+		err = errors.Join(os.Chmod(dirs[i].path, dirs[i].info.Mode()), os.Chtimes(dirs[i].path, dirs[i].info.ModTime(), dirs[i].info.ModTime()))
 	}
 	return err
 }
@@ -136,7 +136,8 @@ func copyFile(from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// dress gives a copy the owner, the permissions and the time of what it is a copy of.
+// dress gives a copy the owner, the permissions and the time of what it is a copy of; a directory gets
+// only its owner.
 func dress(path string, info fs.FileInfo, was, is Layer) error {
 	st := info.Sys().(*syscall.Stat_t)
 	uid, gid := st.Uid, st.Gid
@@ -150,7 +151,7 @@ func dress(path string, info fs.FileInfo, was, is Layer) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && info.Mode().Type()&(fs.ModeSocket|fs.ModeDevice) != 0:
 		return nil
-	case err != nil || info.Mode().Type() == fs.ModeSymlink:
+	case err != nil || info.IsDir() || info.Mode().Type() == fs.ModeSymlink:
 		return err
 	}
 	return errors.Join(os.Chmod(path, info.Mode()), os.Chtimes(path, info.ModTime(), info.ModTime()))

@@ -23,7 +23,7 @@ func TestWorksUntilItIsKilled(t *testing.T) {
 	if dir == "" {
 		t.Skip("run by TestAKillLeavesNothingHalfDone")
 	}
-	s, err := layers.Open(filepath.Join(dir, "store"), hclog.NewNullLogger())
+	s, err := layers.Open(filepath.Join(dir, "store"), hclog.NewNullLogger(), true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,6 +96,27 @@ func isMount(path string) (bool, error) {
 	return own.Dev != above.Dev, nil
 }
 
+// Shared reports whether what is mounted in a directory is seen in mount namespaces that were made
+// before as slaves of this one.
+func Shared(dir string) bool {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return false
+	}
+	at, shared := "", false
+	for line := range strings.Lines(string(mounts)) {
+		fields := strings.Fields(line) // ID, parent, device, root, mount point, options, optional fields, "-", ...
+		if len(fields) < 7 {
+			continue
+		}
+		point := strings.TrimSuffix(fields[4], "/")
+		if len(point) >= len(at) && (dir == point || strings.HasPrefix(dir, point+"/")) {
+			at, shared = point, strings.HasPrefix(fields[6], "shared:")
+		}
+	}
+	return shared
+}
+
 // unmount ends the mount at a directory, unless something uses it.
 func unmount(path string) error {
 	err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)

@@ -81,8 +81,9 @@ type Store struct {
 }
 
 // Open opens the store of a folder, which it makes. It must be on the file system of the directories.
-// What was interrupted is finished or undone.
-func Open(dir string, log hclog.Logger) (*Store, error) {
+// What was interrupted is finished or undone. Without mounts, files are copied: use that where what runs
+// would not see what is mounted later, see Shared.
+func Open(dir string, log hclog.Logger, mounts bool) (*Store, error) {
 	s := &Store{dir: dir, log: log, making: map[string]bool{}}
 	for _, name := range []string{snapshotsName, homesName, layersName} {
 		if err := os.MkdirAll(filepath.Join(dir, name), dirMode); err != nil {
@@ -95,7 +96,7 @@ func Open(dir string, log hclog.Logger) (*Store, error) {
 			}
 		}
 	}
-	s.overlays = probe(filepath.Join(dir, "probe"))
+	s.overlays = mounts && probe(filepath.Join(dir, "probe"))
 	entries, err := os.ReadDir(filepath.Join(dir, layersName))
 	if err != nil {
 		return nil, fmt.Errorf("find layers: %w", err)
@@ -224,7 +225,7 @@ func (s *Store) Sweep() error {
 		if err != nil {
 			return err
 		}
-		if _, err := os.Lstat(h.Path); errors.Is(err, fs.ErrNotExist) && (!h.Plain || !s.making[h.Upper]) {
+		if _, err := os.Lstat(h.Path); errors.Is(err, fs.ErrNotExist) && (!h.Plain || !s.making[h.Upper] && !s.moved(h)) {
 			if err := os.Remove(s.record(homesName, id)); err != nil {
 				return err
 			}
@@ -249,6 +250,31 @@ func (s *Store) Sweep() error {
 	return err
 }
 
+// moved: the directory is a layer, and not an overlay yet.
+func (s *Store) moved(h *home) bool {
+	_, err := os.Lstat(s.files(h.Lower[0].Name))
+	return h.Plain && err == nil
+}
+
+// Whole is an error if the files of a directory are not all there to be seen.
+func (s *Store) Whole(trajectory uint64) error {
+	h, err := read[home](s.record(homesName, trajectory))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if h.Copied || h.Upper == "" {
+		return nil
+	}
+	mounted, err := isMount(h.Path)
+	if err == nil && !mounted {
+		err = errors.New("its files are not mounted: the agent tries that again when it starts")
+	}
+	return err
+}
+
 // Bytes counts what the top layer of a snapshot takes on disk.
 func (s *Store) Bytes(ctx context.Context, id uint64) (bytes uint64, err error) {
 	snap, err := read[snapshot](s.record(snapshotsName, id))
@@ -264,10 +290,14 @@ func (s *Store) Bytes(ctx context.Context, id uint64) (bytes uint64, err error) 
 		if err != nil {
 			return err
 		}
-		if st := info.Sys().(*syscall.Stat_t); st.Nlink == 1 || e.IsDir() || !seen[st.Ino] {
-			seen[st.Ino] = seen[st.Ino] || st.Nlink > 1
-			bytes += uint64(st.Blocks) * 512
+		st := info.Sys().(*syscall.Stat_t)
+		if st.Nlink > 1 && !e.IsDir() {
+			if seen[st.Ino] {
+				return nil
+			}
+			seen[st.Ino] = true
 		}
+		bytes += uint64(st.Blocks) * 512
 		return nil
 	})
 	return bytes, err
@@ -387,14 +417,25 @@ func (s *Store) setAside(trajectory uint64, path string) ([]Layer, error) {
 	if err := os.Rename(path, s.files(lower.Name)); err != nil {
 		return nil, errors.Join(err, os.Remove(s.record(homesName, trajectory)))
 	}
-	if err := makeOwned(path, lower); err != nil {
-		return nil, err
-	}
-	if err := s.mount(&h); err != nil {
-		return nil, err
+	if err := errors.Join(makeOwned(path, lower), s.mount(&h)); err != nil {
+		return nil, errors.Join(err, s.moveBack(trajectory, &h))
 	}
 	h.Plain = false
 	return h.Lower, write(s.record(homesName, trajectory), h)
+}
+
+// moveBack makes a directory again what it was before setAside.
+func (s *Store) moveBack(trajectory uint64, h *home) error {
+	if err := unmount(h.Path); err != nil {
+		return err
+	}
+	if err := os.Remove(h.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(s.files(h.Lower[0].Name), h.Path); err != nil {
+		return err
+	}
+	return os.Remove(s.record(homesName, trajectory))
 }
 
 // push makes the layer that a directory writes to one of those below, with an empty one on top.
@@ -416,7 +457,10 @@ func (s *Store) push(trajectory uint64, path string, h *home) ([]Layer, error) {
 	if err := write(s.record(homesName, trajectory), next); err != nil {
 		return nil, errors.Join(err, s.mount(h))
 	}
-	return next.Lower, s.mount(&next)
+	if err := s.mount(&next); err != nil {
+		return nil, errors.Join(err, write(s.record(homesName, trajectory), h), s.mount(h))
+	}
+	return next.Lower, nil
 }
 
 // newUpper makes a layer to write to.
@@ -446,6 +490,12 @@ func (s *Store) Begin(ctx context.Context, id, trajectory uint64, path string) e
 	own, err := ownerOf(path)
 	if err != nil {
 		return err
+	}
+	if snap.Root != "" { // the users are those of the container, which are the same in all of them
+		own = Layer{UID: snap.Layers[0].UID, GID: snap.Layers[0].GID}
+		if err := os.Lchown(path, int(own.UID), int(own.GID)); err != nil {
+			return err
+		}
 	}
 	h := &home{Path: path, Lower: snap.Layers, Root: snap.Root}
 	if !s.overlays {

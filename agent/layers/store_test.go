@@ -42,7 +42,7 @@ func newPlace(t *testing.T) *place {
 // open opens the store as an agent does that was started anew.
 func (p *place) open() {
 	p.t.Helper()
-	s, err := layers.Open(filepath.Join(p.dir, "store"), hclog.NewNullLogger())
+	s, err := layers.Open(filepath.Join(p.dir, "store"), hclog.NewNullLogger(), true)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -203,6 +203,56 @@ func TestMountsComeBack(t *testing.T) {
 	}
 	if got := p.as("two", "cat file other"); got != "first\nthird\n" {
 		t.Errorf("the fork has %q", got)
+	}
+}
+
+// Files that are under a mount that is missing are not to be used: what is written there would be lost.
+func TestFilesThatAreNotMountedAreNotWhole(t *testing.T) {
+	p := newPlace(t).overlays()
+	p.make("one", 70001)
+	p.take(1, 11, "one")
+	if err := p.Whole(11); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Unmount(p.home("one"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if p.Whole(11) == nil {
+		t.Error("a directory whose layers are not mounted is whole")
+	}
+	if err := p.Whole(12); err != nil {
+		t.Errorf("a directory that is as it was made: %v", err)
+	}
+}
+
+// What is mounted nowhere is copied, directories that may not be written to as well.
+func TestCopiesHaveReadOnlyDirectories(t *testing.T) {
+	p := newPlace(t)
+	s, err := layers.Open(filepath.Join(p.dir, "copies"), hclog.NewNullLogger(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Store = s
+	if p.Overlays() {
+		t.Fatal("it mounts layers")
+	}
+	for _, name := range []string{"one", "two"} {
+		if err := os.Mkdir(p.home(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sealed := filepath.Join(p.home("one"), "sealed")
+	if err := errors.Join(os.Mkdir(sealed, 0o700), os.WriteFile(filepath.Join(sealed, "file"), []byte("x"), 0o400), os.Chmod(sealed, 0o500)); err != nil {
+		t.Fatal(err)
+	}
+	p.take(1, 11, "one")
+	p.begin(1, 12, "two")
+	info, err := os.Stat(filepath.Join(p.home("two"), "sealed"))
+	if err != nil || info.Mode().Perm() != 0o500 {
+		t.Errorf("the copy is %v (%v), want a directory that may not be written to", info, err)
+	}
+	for _, dir := range []string{sealed, filepath.Join(p.home("two"), "sealed")} {
+		_ = os.Chmod(dir, 0o700) // so that it can be removed
 	}
 }
 

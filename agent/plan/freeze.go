@@ -55,8 +55,8 @@ func (p *Plan) freeze(now int64) {
 	}
 	var report []Frozen
 	p.table.each(func(a *attempt) {
-		if a.phase != running || a.kill != 0 || a.key.Incarnation != p.table.incarnation {
-			return
+		if a.phase != running || a.kill != 0 || a.key.Incarnation != p.table.incarnation || a.named == 0 {
+			return // or nobody has said yet whether it is paused
 		}
 		i := &a.ice
 		wanted := i.pause != 0

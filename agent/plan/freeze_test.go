@@ -99,3 +99,21 @@ func TestWhatCannotBeFrozenIsTriedLessOften(t *testing.T) {
 	n.now += resizeAgain
 	freezes(t, n, false)
 }
+
+// TestARestartedAgentThawsNothingUnasked: until it is told which are paused, what is frozen stays so.
+func TestARestartedAgentThawsNothingUnasked(t *testing.T) {
+	n := &node{Plan: New(7, []Accepted{{Key: k(1)}}), now: 1}
+	n.Connected([]Running{{Key: k(1), CPUs: CPUs{0, 1, 2}, Frozen: true}}, nil, true, n.now)
+	n.settle()
+	if !n.Ready(n.now) {
+		t.Fatal("it may not start anything")
+	}
+	if steps := take[Freeze](n); len(steps) > 0 {
+		t.Errorf("%v, though no desired state has come", steps)
+	}
+	n.Desire(paused(102, 1, CPUs{0, 1, 2}, CPUs{3}))
+	n.settle()
+	if steps := take[Freeze](n); len(steps) > 0 {
+		t.Errorf("%v, though it is paused", steps)
+	}
+}

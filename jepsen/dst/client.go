@@ -159,6 +159,9 @@ func (c *client) submit(e Event) {
 		first = r.FirstId
 		c.actions = recent(c.actions, r.FirstId)
 		c.acked = append(c.acked, r.FirstId, uint64(r.Count))
+		if pauses := sim.Draws(e.Luck).Of(3, 0); trajectory != 0 && pauses.Chance(400_000) {
+			c.w.undoAfter(pauses.Between(0, 6)*second, func() { c.hold(&pauses, trajectory) })
+		}
 	})
 }
 
@@ -339,13 +342,18 @@ func (c *client) closeOrHold(e Event, d *sim.Draw) {
 	id, pauses := pick(d, c.trajectories), sim.Draws(e.Luck).Of(2, 0)
 	switch {
 	case pauses.Chance(400_000):
-		c.pause(id, false, 1)
-		c.w.undoAfter(pauses.Between(0, 20)*second, func() { c.pause(id, true, triesMax) })
+		c.hold(&pauses, id)
 	case d.Chance(300_000):
 		c.extend(d, id)
 	default:
 		c.close(id, triesMax)
 	}
+}
+
+// hold pauses a trajectory for a while.
+func (c *client) hold(d *sim.Draw, id uint64) {
+	c.pause(id, false, 1)
+	c.w.undoAfter(d.Between(0, 20)*second, func() { c.pause(id, true, triesMax) })
 }
 
 // pause pauses a trajectory, or resumes it.

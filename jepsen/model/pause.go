@@ -202,8 +202,8 @@ func (a *action) comparePause(at *state.Attempt) error {
 	return nil
 }
 
-// thawsFirst: as long as an action waits to go on, nothing of its node is free, and the oldest has
-// all that is there.
+// thawsFirst: as long as an action waits to go on, nothing of its node is free, and only one has a
+// part of what it waits for.
 func (n *node) thawsFirst(row *state.Node) error {
 	waiting := slices.DeleteFunc(slices.Clone(n.running), func(a *action) bool { return a.ice != state.IceThawing })
 	slices.SortFunc(waiting, func(a, b *action) int { return cmp.Compare(a.ID, b.ID) })
@@ -212,6 +212,10 @@ func (n *node) thawsFirst(row *state.Node) error {
 	}
 	if len(waiting) == 0 || n.pool.halted || n.State != state.NodeUp {
 		return nil
+	}
+	begun := slices.DeleteFunc(slices.Clone(waiting), func(a *action) bool { return a.cores.Len() == 0 })
+	if len(begun) > 1 {
+		return fmt.Errorf("actions %d and %d of node %s wait to go on, and each has cores that the other waits for", begun[0].ID, begun[1].ID, n.Name)
 	}
 	if row.Free != (state.CoreSet{}) || row.Spare > 0 {
 		return fmt.Errorf("action %d waits to go on, and node %s has cores %v free and %d to spare", waiting[0].ID, n.Name, row.Free.Slice(), row.Spare)

@@ -41,7 +41,7 @@ var shares = []Mutant{
 	{
 		Name:  "one-look-for-two-queues",
 		Bug:   "actions of a namespace that do not fit in the queue of a pool end the look at the queue of the node, too",
-		Edits: []Edit{{"sched/order/fair.go", "	q := &f.line(ns).queues[queue]\n", "	q := &f.line(ns).queues[0]\n"}},
+		Edits: []Edit{{"sched/order/fair.go", "	q := &l.queues[queue]\n", "	q := &l.queues[0]\n"}},
 		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/shares-pinned"}},
 	},
 	{

@@ -144,14 +144,12 @@ func (l *fairLine) take(a *state.Action) bool {
 		l.closed = true
 		return false
 	}
-	l.held.Running++
-	l.held.Cores += int(a.CoresMin)
+	l.count(a, 1)
 	units := uint64(a.CoresMin)
 	if use, waits := a.Missing(); waits {
 		units = uint64(use.Units)
 	} else if g := a.GPUs(); g != nil {
 		units = uint64(g.Degrees[0])
-		l.held.GPUs += int(g.Degrees[0])
 	}
 	if units > 0 { // else it competes for nothing, and goes by age
 		l.tag = min(leadMax, l.tag+max(1, int64(units*l.meanUS/uint64(l.settings.Weight))))
@@ -159,10 +157,21 @@ func (l *fairLine) take(a *state.Action) bool {
 	return true
 }
 
-// Unfit notes that an action that was read does not start. When that is so for too many of a
-// namespace in one of the queues, no more of them are read.
-func (f *Fair) Unfit(ns state.NamespaceID, queue, most int) {
-	q := &f.line(ns).queues[queue]
+// count counts an action to what its namespace holds, or takes it out again.
+func (l *fairLine) count(a *state.Action, by int) {
+	l.held.Running += by
+	l.held.Cores += by * int(a.CoresMin)
+	if _, waits := a.Missing(); !waits && a.GPUs() != nil {
+		l.held.GPUs += by * int(a.GPUs().Degrees[0])
+	}
+}
+
+// Unfit notes that an action that was read does not start, and takes nothing of the limits of its
+// namespace. When that is so for too many of a namespace in one of the queues, no more of them are read.
+func (f *Fair) Unfit(a *state.Action, queue, most int) {
+	l := f.line(a.Namespace)
+	l.count(a, -1)
+	q := &l.queues[queue]
 	if q.unfit++; q.unfit >= most {
 		q.next, q.ended = nil, true
 	}

@@ -73,15 +73,21 @@ type Queue[C any] struct {
 	passedOver bool
 }
 
-// submissionsPart of an entry is for submissions if some wait: one part in four.
+// submissionsPart of an entry is for submissions if some wait, and of the queue for all others: one part
+// in four.
 const submissionsPart = 4
 
 // NewQueue returns an empty queue.
 func NewQueue[C any](l Limits) *Queue[C] { return &Queue[C]{limits: l} }
 
-// Push adds a proposal. It returns false if the queue is full.
+// Push adds a proposal. It returns false if the queue is full: for submissions while the others have
+// room still.
 func (q *Queue[C]) Push(p *Proposal[C]) bool {
-	if q.bytes > 0 && q.bytes+p.bytes > q.limits.QueueBytes {
+	most := q.limits.QueueBytes
+	if p.submits {
+		most -= most / submissionsPart
+	}
+	if q.bytes > 0 && q.bytes+p.bytes > most {
 		return false
 	}
 	if p.submits {
