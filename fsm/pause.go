@@ -173,8 +173,8 @@ func (x *execution) coresFreed(n *state.Node) {
 }
 
 // thaw gives free cores to attempts that were resumed and wait for theirs, before anything else
-// gets them, as they become free: first who has some already, then the oldest action. So as long as one waits no core of its
-// node is free or to spare, and each gets its turn.
+// gets them, as they become free: first who has some already, then the oldest action. So as long as
+// one waits, no core of its node is free or to spare, and each gets its turn.
 func (x *execution) thaw() {
 	for _, id := range x.thaws.items {
 		if n := x.s.Node(id); n != nil && n.State == state.NodeUp && n.Thawing > 0 && x.s.Pool(n.Pool).Halted == "" {

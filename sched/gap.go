@@ -84,7 +84,7 @@ func (d *demands) atMost(a *state.Action, units uint32) (int64, bool) {
 		ns, _ := one.Duration(int32(units))
 		longest, known = max(longest, ns), true
 	}
-	return saturate(longest, a.GPUs().SetUpNS), known
+	return state.Saturated(longest, a.GPUs().SetUpNS), known
 }
 
 // workAtMost is how much work there is in 95 of 100 attempts of an action's class, at most; 0

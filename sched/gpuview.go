@@ -326,7 +326,7 @@ func (f *gpuFleet) endsBy(p *gpuPass, a *state.Action, units uint32) int64 {
 	if !known {
 		return 0
 	}
-	return saturate(p.view.Meta().Now, ns)
+	return state.Saturated(p.view.Meta().Now, ns)
 }
 
 // taken puts the allocator's decision into the words of the state.

@@ -1,8 +1,6 @@
 package sched
 
 import (
-	"math"
-
 	"rota/fsm/state"
 	"rota/sched/ledger"
 	"rota/sched/order"
@@ -148,15 +146,7 @@ func (p *turnPass) service(t *state.Turn) int64 {
 	if t.Deployment == p.group.Resident {
 		return t.ExecNS
 	}
-	return saturate(t.ExecNS, t.SetUpNS)
-}
-
-// saturate adds durations or times; what is too much for 64 bits is as much as can be.
-func saturate(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
+	return state.Saturated(t.ExecNS, t.SetUpNS)
 }
 
 // due reports whether it is a turn's time.
@@ -167,13 +157,13 @@ func (p *turnPass) due(t *state.Turn) bool {
 		return reservation != nil
 	}
 	r, begun := p.newest[id]
-	return begun && (p.view.Job(id).YieldedAt <= r.Start*p.slot || saturate(p.now, p.service(t)) <= r.End*p.slot)
+	return begun && (p.view.Job(id).YieldedAt <= r.Start*p.slot || state.Saturated(p.now, p.service(t)) <= r.End*p.slot)
 }
 
 // fits reports whether a turn ends before others need the group.
 func (p *turnPass) fits(t *state.Turn) bool {
 	id, _ := t.Deployment.Job()
-	end := saturate(p.now, p.service(t))
+	end := state.Saturated(p.now, p.service(t))
 	for _, r := range p.reserved {
 		if state.JobID(r.Job) != id && r.End*p.slot > p.now {
 			return end <= r.Start*p.slot
@@ -208,7 +198,7 @@ func (p *turnPass) best(qualifies func(*state.Turn) bool, holder *state.Turn) *s
 func (p *turnPass) left(t *state.Turn) int64 {
 	all := t.ExecNS
 	if t.SetUp {
-		all = saturate(all, t.SetUpNS)
+		all = state.Saturated(all, t.SetUpNS)
 	}
 	return all - (p.now - t.GrantedAt)
 }

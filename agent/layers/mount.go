@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"rota/agent/internal/mountinfo"
 )
 
 // mountOptionsMax is what the kernel takes: a page, with a zero at its end.
@@ -99,19 +101,15 @@ func isMount(path string) (bool, error) {
 // Shared reports whether what is mounted in a directory is seen in mount namespaces that were made
 // before as slaves of this one.
 func Shared(dir string) bool {
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := mountinfo.Read()
 	if err != nil {
 		return false
 	}
 	at, shared := "", false
-	for line := range strings.Lines(string(mounts)) {
-		fields := strings.Fields(line) // ID, parent, device, root, mount point, options, optional fields, "-", ...
-		if len(fields) < 7 {
-			continue
-		}
-		point := strings.TrimSuffix(fields[4], "/")
+	for _, m := range mounts {
+		point := strings.TrimSuffix(m.Point, "/")
 		if len(point) >= len(at) && (dir == point || strings.HasPrefix(dir, point+"/")) {
-			at, shared = point, strings.HasPrefix(fields[6], "shared:")
+			at, shared = point, m.Shared
 		}
 	}
 	return shared

@@ -25,15 +25,22 @@ func counting(t testing.TB, k plan.Key) (spec runtime.Spec, read func() int) {
 	}
 }
 
+// counted is an attempt on one CPU that counts, and what it has counted to.
+func counted(t *testing.T, mode string) (c *runtime.Client, count func() int) {
+	t.Helper()
+	c = dial(t, options(t.TempDir(), mode))
+	spec, count := counting(t, key(1))
+	spec.CPUs = []int{0}
+	start(t, c, spec)
+	waitFor(t, "it to run", func() bool { return count() > 0 })
+	return c, count
+}
+
 // TestFreeze: what is frozen stands still until it goes on, whatever CPUs it is given meanwhile,
 // does not end for a signal to all of it, and its run timeout stands still, too.
 func TestFreeze(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode string) {
-		c := dial(t, options(t.TempDir(), mode))
-		spec, count := counting(t, key(1))
-		spec.CPUs = []int{0}
-		start(t, c, spec)
-		waitFor(t, "it to run", func() bool { return count() > 0 })
+		c, count := counted(t, mode)
 		if !c.Describe().Resizes {
 			if err := c.Freeze(t.Context(), key(1), true); mode == runtime.ModeAffinity && err == nil {
 				t.Error("what cannot be done is no error")
@@ -65,11 +72,7 @@ func TestFreeze(t *testing.T) {
 // TestAFrozenAttemptIsKilled, and tells why.
 func TestAFrozenAttemptIsKilled(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode string) {
-		c := dial(t, options(t.TempDir(), mode))
-		spec, count := counting(t, key(1))
-		spec.CPUs = []int{0}
-		start(t, c, spec)
-		waitFor(t, "it to run", func() bool { return count() > 0 })
+		c, _ := counted(t, mode)
 		if !c.Describe().Resizes {
 			t.Skip("nothing is frozen here")
 		}

@@ -1,6 +1,9 @@
 package state
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // MulDiv returns a*b/c rounded down, with a 128-bit product in between. A
 // quotient above 64 bits saturates; c must not be 0.
@@ -14,9 +17,12 @@ func MulDiv(a, b, c uint64) uint64 {
 }
 
 // Saturated returns a + b, or the highest number if the sum is higher.
-func Saturated(a, b uint64) uint64 {
+func Saturated[T int64 | uint64](a, b T) T {
 	if sum := a + b; sum >= a {
 		return sum
 	}
-	return 1<<64 - 1
+	if most := ^T(0); most > 0 { // unsigned
+		return most
+	}
+	return math.MaxInt64
 }

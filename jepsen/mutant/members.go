@@ -17,7 +17,7 @@ var members = []Mutant{
 	{
 		Name:  "set-up-forgotten-in-a-gap",
 		Bug:   "whether an action ends within a gap is judged without its set-up",
-		Edits: []Edit{{"sched/gap.go", "	return saturate(longest, a.GPUs().SetUpNS), known\n", "	return longest, known\n"}},
+		Edits: []Edit{{"sched/gap.go", "	return state.Saturated(longest, a.GPUs().SetUpNS), known\n", "	return longest, known\n"}},
 		Hunt:  membersTest("sched", "TestActionsInGapsEndInTime"),
 	},
 	{

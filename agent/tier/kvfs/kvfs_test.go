@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"rota/agent/internal/mountinfo"
 	"rota/agent/tier"
 	"rota/internal/need"
 )
@@ -431,13 +432,13 @@ func TestStatOfAThread(t *testing.T) {
 
 func TestLastMount(t *testing.T) {
 	const info = "31 23 0:31 / /run/k\\040v rw - tmpfs tmpfs rw\n32 23 0:32 / /run/k\\040v rw shared:1 - fuse.rota-kv rota-kv rw\n"
-	if got := lastMount(info, "/run/k v"); got != filesKind {
+	if got := lastMount(mountinfo.Parse(info), "/run/k v"); got != filesKind {
 		t.Error(got)
 	}
-	if got := lastMount(info+"33 23 0:33 / /run/k\\040v rw - tmpfs other rw\n", "/run/k v"); got != "" {
+	if got := lastMount(mountinfo.Parse(info+"33 23 0:33 / /run/k\\040v rw - tmpfs other rw\n"), "/run/k v"); got != "" {
 		t.Error(got)
 	}
-	if got := lastMount(info, "/run"); got != "" {
+	if got := lastMount(mountinfo.Parse(info), "/run"); got != "" {
 		t.Error(got)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"log"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 
+	"rota/agent/internal/mountinfo"
 	"rota/agent/tier"
 )
 
@@ -243,24 +243,19 @@ func answers(path string) error {
 // mountedAt returns the type of the file system that is mounted on top at a path, if it is one of
 // this package; otherwise it is empty.
 func mountedAt(path string) (kind string, err error) {
-	b, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := mountinfo.Read()
 	if err != nil {
 		return "", err
 	}
-	return lastMount(string(b), path), nil
+	return lastMount(mounts, path), nil
 }
 
-var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-
-func lastMount(mountinfo, path string) (kind string) {
-	for line := range strings.Lines(mountinfo) {
-		// 31 23 0:31 / /run/kv rw - fuse.rota-kv rota-kv rw
-		before, after, ok := strings.Cut(line, " - ")
-		fields, rest := strings.Fields(before), strings.Fields(after)
-		if !ok || len(fields) < 5 || len(rest) < 2 || unescape.Replace(fields[4]) != path {
+func lastMount(mounts []mountinfo.Mount, path string) (kind string) {
+	for _, m := range mounts {
+		if m.Point != path {
 			continue
 		}
-		if kind = rest[0]; rest[1] != fsName {
+		if kind = m.Type; m.Source != fsName {
 			kind = ""
 		}
 	}

@@ -204,7 +204,7 @@ func compared(offers []offer, best *offer, choice *state.PlacementChoice) {
 func own(w *state.Worker, g *state.Generation, batch uint32) (ns int64, prefillPercent uint8) {
 	decode := clamp(state.MulDiv(max(1, g.Predicted), uint64(TokenNS(w, batch)), uint64(batch)))
 	prompts := PrefillNS(w, prefill(g))
-	ns = max(1, saturate(decode, prompts))
+	ns = max(1, state.Saturated(decode, prompts))
 	return ns, uint8(state.MulDiv(uint64(prompts), 100, uint64(ns)))
 }
 
@@ -224,5 +224,5 @@ func priced(ns int64, w *state.Worker, a *state.Affinity, cheapest uint64) int64
 	}
 	dearer := max(Price(w), cheapest) - cheapest
 	more := state.MulDiv(uint64(ns), dearer, cheapest)
-	return saturate(ns, clamp(state.MulDiv(more, uint64(a.CostPercent), 100)))
+	return state.Saturated(ns, clamp(state.MulDiv(more, uint64(a.CostPercent), 100)))
 }

@@ -43,7 +43,7 @@ func TokenNS(w *state.Worker, batch uint32) int64 {
 func line(a, b state.WorkerPoint, batch uint32) int64 {
 	over, width := uint64(batch-a.Batch), uint64(b.Batch-a.Batch)
 	if b.TokenNS >= a.TokenNS {
-		return saturate(a.TokenNS, clamp(state.MulDiv(uint64(b.TokenNS-a.TokenNS), over, width)))
+		return state.Saturated(a.TokenNS, clamp(state.MulDiv(uint64(b.TokenNS-a.TokenNS), over, width)))
 	}
 	return a.TokenNS - clamp(state.MulDiv(uint64(a.TokenNS-b.TokenNS), over, width))
 }
@@ -58,19 +58,12 @@ func floor(a, b state.WorkerPoint, batch uint32) int64 {
 
 func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-func saturate(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
-}
-
 // WorkNS is how long the requests of all trajectories of a worker with so much to do take
 // together, as predicted, in nanoseconds: all wait for each token of the batch, and for each prompt.
 func WorkNS(w *state.Worker, l state.WorkerLoad) int64 {
 	n := max(1, l.Trajectories)
 	decode := clamp(state.MulDiv(l.Predicted, uint64(TokenNS(w, n)), 1))
-	return saturate(decode, clamp(state.MulDiv(uint64(PrefillNS(w, l.Prefill)), uint64(n), 1)))
+	return state.Saturated(decode, clamp(state.MulDiv(uint64(PrefillNS(w, l.Prefill)), uint64(n), 1)))
 }
 
 // PrefillNS is how long a worker computes a prefix that is in none of its caches, in nanoseconds.
