@@ -173,7 +173,8 @@ func (p *Pilot) planRemoval(s Server) (Verb, string) {
 		return Remove, "is removed"
 	}
 	voters, alive := p.voters()
-	switch left := voters - 1 + p.replacements(); {
+	// No server gets a vote while a voter is dead: all dead ones go, or none.
+	switch left := alive + p.replacements(); {
 	case left < p.settings.VotersMin:
 		return Wait, fmt.Sprintf("stays a member: %d voters and replacements would be left, fewer than %d; join a new server", left, p.settings.VotersMin)
 	case 2*alive <= voters:

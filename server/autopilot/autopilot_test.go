@@ -43,6 +43,8 @@ var verbs = map[Verb]string{Wait: "wait", Promote: "promote", Remove: "remove"}
 // TestWhatIsDoneNext: what is seen from 0 on, and what is done when all times are over.
 func TestWhatIsDoneNext(t *testing.T) {
 	on := Settings{Enabled: true, PromoteAfter: 10 * time.Second, RemoveAfter: time.Hour, VotersMin: 3}
+	five := on
+	five.VotersMin = 5
 	for _, c := range []struct {
 		name     string
 		settings Settings
@@ -62,6 +64,8 @@ func TestWhatIsDoneNext(t *testing.T) {
 		{"two of five died", on, "s1L s2 s3 s4+ s5+", time.Hour, "remove s4"},
 		{"three of five died: no majority", on, "s1L s2 s3+ s4+ s5+", time.Hour, "wait"},
 		{"a dead server without a vote", on, "s1L s2 s3 s4-+", time.Hour, "remove s4"},
+		{"two of five died, one can be replaced: five are to stay", five, "s1L s2 s3 s4+ s5+ s6-", time.Hour, "wait"},
+		{"two of five died, both can be replaced", five, "s1L s2 s3 s4+ s5+ s6- s7-", time.Hour, "remove s4"},
 		{"dead servers are not removed", Settings{Enabled: true, VotersMin: 3}, "s1L s2 s3 s4+", time.Hour, "wait"},
 		{"unhealthy is not dead", on, "s1L s2 s3 s4~", 9 * time.Hour, "wait"},
 	} {
