@@ -60,6 +60,10 @@ func anchors(text string) map[string]bool {
 // brokenLinks finds relative links to what does not exist. exists says whether a
 // path of the repository does.
 func brokenLinks(docs map[string]string, exists func(string) bool) (findings []string) {
+	headings := map[string]map[string]bool{}
+	for name, text := range docs {
+		headings[name] = anchors(text)
+	}
 	for name, text := range docs {
 		for _, m := range linkRE.FindAllStringSubmatch(text, -1) {
 			if strings.Contains(m[1], "://") {
@@ -73,7 +77,7 @@ func brokenLinks(docs map[string]string, exists func(string) bool) (findings []s
 			switch {
 			case !exists(target):
 				findings = append(findings, fmt.Sprintf("%s: %s does not exist", name, m[1]))
-			case anchor != "" && !anchors(docs[target])[anchor]:
+			case anchor != "" && !headings[target][anchor]:
 				findings = append(findings, fmt.Sprintf("%s: %s has no such heading", name, m[1]))
 			}
 		}
