@@ -47,16 +47,27 @@ type Finding struct {
 	Evidence   string `json:"evidence"`
 }
 
-const withinDefault = 3 * time.Minute
+// A hunt by the simulation has one try of so many seeds: what is caught does not depend on
+// how fast the machine is.
+const seeds = 100
 
-// seedsPerTry is how many seeds one run of the simulation has at most.
-const seedsPerTry = 100
+// within is the longest time for the tries of a hunt. For a simulation it only ends one
+// that hangs.
+func (h *Hunt) within() time.Duration {
+	switch {
+	case h.Within != 0:
+		return h.Within
+	case h.Engine == Simulation:
+		return time.Hour
+	}
+	return 3 * time.Minute
+}
 
 // errVoid: a run that proves nothing, because a fault did not happen, say.
 var errVoid = errors.New("the run was void")
 
-// Hunt builds a mutant and runs its engine until a checker notices or the time
-// is over. Each try has another seed.
+// Hunt builds a mutant and runs its engine until a checker notices, or the time or the
+// seeds of the simulation are over. Each try with real processes has another seed.
 func (h *Hunter) Hunt(ctx context.Context, m *Mutant) Catch {
 	c := Catch{Name: m.Name, Bug: m.Bug, Engine: m.Hunt.Engine, Hunt: strings.Join(m.Hunt.Args, " ")}
 	binary, err := h.build(ctx, m)
@@ -65,17 +76,13 @@ func (h *Hunter) Hunt(ctx context.Context, m *Mutant) Catch {
 		return c
 	}
 	defer os.Remove(binary)
-	within := m.Hunt.Within
-	if within == 0 {
-		within = withinDefault
-	}
 	begin := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, within)
+	ctx, cancel := context.WithTimeout(ctx, m.Hunt.within())
 	defer cancel()
 	for again := true; again && ctx.Err() == nil; {
 		c.Tries++
 		f, err := h.try(ctx, &m.Hunt, binary, c.Tries)
-		again = c.note(f, err) && len(m.Edits) > 0
+		again = c.note(f, err) && len(m.Edits) > 0 && m.Hunt.Engine != Simulation
 	}
 	c.Seconds = time.Since(begin).Seconds()
 	return c
@@ -171,7 +178,7 @@ func (h *Hunter) try(ctx context.Context, hunt *Hunt, binary string, number int)
 	return &f, nil
 }
 
-// command is what a try runs. Each try has other seeds.
+// command is what a try runs.
 func (h *Hunter) command(hunt *Hunt, binary string, number int) (program string, args []string) {
 	switch hunt.Engine {
 	case Tests:
@@ -180,8 +187,8 @@ func (h *Hunter) command(hunt *Hunt, binary string, number int) (program string,
 		return h.Jepsen, append([]string{"run", "-o", "json", "--seed", fmt.Sprint(number), "--binary", binary, "--other-binary", binary,
 			"--store", filepath.Join(h.Dir, "store")}, hunt.Args...)
 	}
-	return binary, append([]string{"dst", "-o", "json", "--from", fmt.Sprint(1 + seedsPerTry*(number-1)),
-		"--seeds", fmt.Sprint(seedsPerTry), "--until-violation", "--shrink", "0s"}, hunt.Args...)
+	return binary, append([]string{"dst", "-o", "json", "--seeds", fmt.Sprint(seeds),
+		"--until-violation", "--shrink", "0s"}, hunt.Args...)
 }
 
 // verdictOfTest reads what a test binary printed. One that ran no test proves

@@ -33,7 +33,8 @@ type Hunt struct {
 	// Args follow the engine on the command line of rota-jepsen: the scenario,
 	// and what it is told. For tests: the package and the test.
 	Args []string
-	// Within is how long the hunt may take, its builds excepted: 3 min if zero.
+	// Within is how long the hunt may take, its builds excepted. If zero: 100 seeds for the
+	// simulation, and 3 min for the others.
 	Within time.Duration
 }
 

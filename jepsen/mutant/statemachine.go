@@ -1,7 +1,5 @@
 package mutant
 
-import "time"
-
 // stateMachine are bugs of the state machine and the scheduler. The simulation
 // hunts them.
 var stateMachine = []Mutant{
@@ -361,7 +359,7 @@ var gpus = []Mutant{
 	},
 }
 
-// simulate hunts with the simulation, as many seeds as it takes.
+// simulate hunts with the simulation.
 func simulate(args ...string) Hunt {
-	return Hunt{Engine: Simulation, Args: args, Within: 3 * time.Minute}
+	return Hunt{Engine: Simulation, Args: args}
 }
