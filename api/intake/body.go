@@ -7,10 +7,11 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
+
+	"rota/api/httpx"
 )
 
 const (
@@ -140,9 +141,9 @@ func cut(err error) error {
 // message reads one message to the end of from, expands it and checks what
 // decoding it would take. The length is what its sender announces, or -1.
 func (b *body) message(from io.Reader, zipped bool, max int, length int64) ([]byte, error) {
-	arriving := arrive(b.control, b.patience)
+	stop := arrive(b.control, b.patience)
 	content, err := b.readAll(from, max, length)
-	if late := arriving.end(); late {
+	if late := stop(); late {
 		return nil, tooSlow(b.patience)
 	}
 	if err == nil && zipped && len(content) > 0 {
@@ -218,27 +219,13 @@ func (b *body) check(content []byte) error {
 // discard reads on, within bounds: who sends a refused request is to see the
 // answer, and not a connection that breaks.
 func (b *body) discard() {
-	arriving := arrive(b.control, b.patience)
-	defer arriving.end()
+	defer arrive(b.control, b.patience)()
 	_, _ = io.CopyN(io.Discard, b.from, discardMax) // whatever comes
 }
 
-// arrival bounds the time in which a message arrives.
-type arrival struct {
-	timer *time.Timer
-	late  atomic.Bool
+// arrive begins to count the time in which a message arrives. stop reports whether it was
+// late.
+func arrive(control *http.ResponseController, patience time.Duration) (stop func() (late bool)) {
+	// Without it, the reader waits as long as it would have.
+	return httpx.Late(patience, func() { _ = control.SetReadDeadline(time.Now()) })
 }
-
-// arrive begins to count.
-func arrive(control *http.ResponseController, patience time.Duration) *arrival {
-	a := &arrival{}
-	a.timer = time.AfterFunc(patience, func() {
-		a.late.Store(true)
-		// Without it, the reader waits as long as it would have.
-		_ = control.SetReadDeadline(time.Now())
-	})
-	return a
-}
-
-// end stops counting and reports whether the message was late.
-func (a *arrival) end() (late bool) { return !a.timer.Stop() || a.late.Load() }

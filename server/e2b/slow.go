@@ -6,6 +6,8 @@ import (
 	"path"
 	"slices"
 	"time"
+
+	"rota/api/httpx"
 )
 
 // slowly writes to somebody who has to take something in a while, or is given up.
@@ -18,9 +20,9 @@ type slowly struct {
 // Write writes small pieces, each of which has the time.
 func (s *slowly) Write(p []byte) (n int, err error) {
 	for piece := range slices.Chunk(p, 64<<10) {
-		late := time.AfterFunc(s.idle, func() { _ = s.control.SetWriteDeadline(time.Now()) })
+		stop := httpx.Late(s.idle, func() { _ = s.control.SetWriteDeadline(time.Now()) })
 		m, err := s.to.Write(piece)
-		late.Stop()
+		stop()
 		if n += m; err != nil {
 			return n, err
 		}
@@ -37,8 +39,7 @@ type awaited struct {
 }
 
 func (a *awaited) Read(p []byte) (int, error) {
-	late := time.AfterFunc(a.idle, func() { _ = a.control.SetReadDeadline(time.Now()) })
-	defer late.Stop()
+	defer httpx.Late(a.idle, func() { _ = a.control.SetReadDeadline(time.Now()) })()
 	return a.ReadCloser.Read(p)
 }
 
