@@ -110,10 +110,14 @@ func (s *steps) openSandbox(ctx context.Context, conn runtime.Runtime, spec *run
 	if _, err := conn.MakeTrajectory(ctx, spec.Trajectory); err != nil {
 		return fmt.Errorf("%w: make the directory of the trajectory: %w", runtime.ErrInvalidSpec, err)
 	}
+	root, err := s.forks.root(spec.Trajectory)
+	if err != nil {
+		return fmt.Errorf("%w: find the root file system of the trajectory: %w", runtime.ErrInvalidSpec, err)
+	}
 	sb, err := s.sandboxes.Open(ctx, container.Spec{
 		Trajectory: spec.Trajectory, Incarnation: spec.Key.Incarnation, Image: c.GetImage(), User: c.GetUser(),
 		ReadOnlyRoot: c.GetReadOnlyRoot(), HostNetwork: c.GetNetwork() == rotav1.Network_NETWORK_HOST,
-		Home: runtime.TrajectoryDir(s.cfg.Process.Dir, spec.Trajectory), Root: s.forks.root(spec.Trajectory),
+		Home: runtime.TrajectoryDir(s.cfg.Process.Dir, spec.Trajectory), Root: root,
 	})
 	if err != nil {
 		return fmt.Errorf("%w: %w", runtime.ErrInvalidSpec, err)

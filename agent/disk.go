@@ -119,6 +119,16 @@ func (d *disk) look() {
 	say(what, "dir", d.dir, "free_bytes", now.bytes, "floor_bytes", floor, "free_inodes", now.inodes, "inodes", now.inodesAll)
 }
 
+// above returns how many bytes are free above the floor in the file system of a directory.
+func (d *disk) above(dir string) (bytes uint64, err error) {
+	now, err := d.read(dir)
+	floor := d.floorOf(now)
+	if err != nil || belowFloor(now, floor) {
+		return 0, err
+	}
+	return now.bytes - floor, nil
+}
+
 func (d *disk) floorOf(r room) uint64 {
 	if d.floor != nil {
 		return *d.floor

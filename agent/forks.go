@@ -63,7 +63,7 @@ func (a *agent) openForks() error {
 	dir := a.cfg.Process.Dir
 	// Attempts with namespaces of their own get ones that were made ahead.
 	seen := a.cfg.Process.Namespaces == "" || layers.Shared(dir)
-	store, err := layers.Open(filepath.Join(dir, layersName), a.forks.log, seen)
+	store, err := layers.Open(filepath.Join(dir, layersName), a.forks.log, seen, func() (uint64, error) { return a.disk.above(dir) })
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (f *forks) use(ctx context.Context, trajectory, snapshot uint64) (done func
 	if trajectory == 0 || f.store == nil {
 		return func() {}, nil
 	}
-	if snapshot != 0 && !f.store.Began(trajectory) {
+	if snapshot != 0 {
 		if err := f.begin(ctx, trajectory, snapshot); err != nil {
 			return nil, fmt.Errorf("%w: the files of trajectory %d cannot begin with snapshot %d: %w", runtime.ErrInvalidSpec, trajectory, snapshot, err)
 		}
@@ -113,8 +113,11 @@ func (f *forks) use(ctx context.Context, trajectory, snapshot uint64) (done func
 	return done, nil
 }
 
-// begin gives a trajectory the files of a snapshot.
+// begin gives a trajectory the files of a snapshot, unless it has them.
 func (f *forks) begin(ctx context.Context, trajectory, snapshot uint64) error {
+	if began, err := f.store.Began(trajectory); began || err != nil {
+		return err
+	}
 	conn := f.conn()
 	if conn == nil {
 		return errors.New("the supervisor of the node is being started")
@@ -123,8 +126,8 @@ func (f *forks) begin(ctx context.Context, trajectory, snapshot uint64) error {
 	defer drop()
 	l.Lock()
 	defer l.Unlock()
-	if f.store.Began(trajectory) {
-		return nil
+	if began, err := f.store.Began(trajectory); began || err != nil {
+		return err
 	}
 	if _, err := conn.MakeTrajectory(ctx, trajectory); err != nil {
 		return err
@@ -133,9 +136,9 @@ func (f *forks) begin(ctx context.Context, trajectory, snapshot uint64) error {
 }
 
 // root is the root file system that the sandbox of a trajectory begins with; empty: that of its image.
-func (f *forks) root(trajectory uint64) string {
+func (f *forks) root(trajectory uint64) (string, error) {
 	if f.store == nil {
-		return ""
+		return "", nil
 	}
 	return f.store.Root(trajectory)
 }
@@ -166,11 +169,13 @@ func (f *forks) told(m *rotav1.WatchNodeResponse, uses func(trajectory, index ui
 func (f *forks) take(ctx context.Context, d *rotav1.DesiredSnapshot, snapshotOf uint64, open bool) error {
 	id, trajectory := d.GetSnapshotId(), d.GetTrajectoryId()
 	conn := f.conn()
-	switch {
-	case f.store == nil:
+	if f.store == nil {
 		return errors.New("the node runs no commands, and has no files of trajectories")
-	case f.store.Has(id):
-		return nil
+	}
+	has, err := f.store.Has(id)
+	switch {
+	case has || err != nil:
+		return err
 	case !open:
 		return errors.New("the trajectory ended before")
 	case conn == nil:
@@ -194,7 +199,10 @@ func (f *forks) take(ctx context.Context, d *rotav1.DesiredSnapshot, snapshotOf 
 	if running > 0 {
 		return errRuns
 	}
-	root := f.store.Root(trajectory)
+	root, err := f.store.Root(trajectory)
+	if err != nil {
+		return err
+	}
 	if d.GetContainer() {
 		if f.sandboxes == nil {
 			return errors.New("the node runs no containers any more")
@@ -227,12 +235,14 @@ func (f *forks) review(ctx context.Context, isOpen func(uint64) bool) (reports [
 	began, keep := map[uint64]uint64{}, map[uint64]bool{}
 	for _, k := range desired.GetForks() {
 		began[k.GetTrajectoryId()] = k.GetSnapshotId()
-		if f.store == nil || f.store.Began(k.GetTrajectoryId()) || !isOpen(k.GetTrajectoryId()) {
+		if f.store == nil || !isOpen(k.GetTrajectoryId()) {
 			continue
 		}
 		if err := f.begin(ctx, k.GetTrajectoryId(), k.GetSnapshotId()); err != nil {
 			if !errors.Is(err, layers.ErrNoSnapshot) {
-				again, keep[k.GetSnapshotId()] = true, true // a deleted one stays until who began with it has it
+				keep[k.GetSnapshotId()] = true // a deleted one stays until who began with it has it
+				// What has no room is tried again with the next action, and not ten times a second.
+				again = again || !errors.Is(err, layers.ErrNoRoom)
 			}
 			f.log.Warn("a trajectory cannot begin with its snapshot", "trajectory", k.GetTrajectoryId(), "snapshot", k.GetSnapshotId(), "error", err)
 		}
@@ -256,7 +266,11 @@ func (f *forks) review(ctx context.Context, isOpen func(uint64) bool) (reports [
 	if f.store == nil {
 		return reports, again
 	}
-	for _, id := range f.store.Snapshots() {
+	taken, err := f.store.Snapshots()
+	if err != nil {
+		f.log.Warn("snapshots that the cluster does not know cannot be found", "error", err)
+	}
+	for _, id := range taken {
 		if !keep[id] {
 			if err := f.store.Remove(id); err != nil {
 				f.log.Warn("a snapshot cannot be removed", "snapshot", id, "error", err)
@@ -289,7 +303,15 @@ func (f *forks) reviewOne(ctx context.Context, d *rotav1.DesiredSnapshot, began 
 		}
 		return &rotav1.SnapshotReport{State: rotav1.SnapshotState_SNAPSHOT_STATE_LOST}, false
 	case rotav1.SnapshotState_SNAPSHOT_STATE_READY:
-		if f.store == nil || !f.store.Has(d.GetSnapshotId()) {
+		has := false
+		if f.store != nil {
+			var err error
+			if has, err = f.store.Has(d.GetSnapshotId()); err != nil {
+				f.log.Warn("whether there is a snapshot cannot be told", "snapshot", d.GetSnapshotId(), "error", err)
+				return nil, true
+			}
+		}
+		if !has {
 			return &rotav1.SnapshotReport{State: rotav1.SnapshotState_SNAPSHOT_STATE_LOST, Message: "the node does not have it any more"}, false
 		}
 		if d.GetCounted() {
@@ -309,7 +331,10 @@ func (f *forks) sweep(ctx context.Context) {
 	}
 	err := f.store.Sweep()
 	if err == nil && f.sandboxes != nil {
-		err = f.sandboxes.KeepRoots(ctx, f.store.Roots())
+		var roots []string
+		if roots, err = f.store.Roots(); err == nil {
+			err = f.sandboxes.KeepRoots(ctx, roots)
+		}
 	}
 	if err != nil && ctx.Err() == nil {
 		f.log.Warn("what no snapshot and no trajectory has is not removed; trying on", "error", err)

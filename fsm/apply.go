@@ -34,6 +34,8 @@ type execution struct {
 	divisions orderedSet[state.NodeID]
 	// thaws are the nodes where resumed attempts may get cores back.
 	thaws orderedSet[state.NodeID]
+	// mayGoOn are the namespaces with limits of which resumed attempts may go on.
+	mayGoOn orderedSet[state.NamespaceID]
 	// requested are the pending trajectories that the actions of a submission are to join,
 	// with what they would request then; for look-up only.
 	requested  map[state.TrajectoryID]*state.Trajectory

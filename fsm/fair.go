@@ -36,6 +36,7 @@ func (x *execution) updateNamespace(c *logv1.UpdateNamespace) *logv1.Result {
 	}
 	x.s.PutSettings(&s)
 	x.roomFreed.add(ns.ID)
+	x.mayGoOn.add(ns.ID)
 	return &logv1.Result{Count: 1}
 }
 
@@ -185,6 +186,7 @@ func (x *execution) charge(q state.Queue, ns state.NamespaceID, units uint64) ui
 func (x *execution) mayHoldMore(ns state.NamespaceID) {
 	if x.s.AnySettings() && x.s.SettingsOf(ns).Limits() {
 		x.roomFreed.add(ns)
+		x.mayGoOn.add(ns)
 	}
 }
 

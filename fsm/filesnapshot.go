@@ -204,9 +204,9 @@ func (x *execution) mayFork(ns state.NamespaceID, p *state.Pool, c *logv1.OpenTr
 	case r == nil || r.Namespace != ns:
 		return x.snapshotNotFound(id)
 	case r.State == state.FileSnapshotLost:
-		return refuse(codeFailedPrecondition, "SNAPSHOT_LOST", "snapshot %d went with its node; take another", id)
+		return refuse(codeFailedPrecondition, "SNAPSHOT_LOST", "snapshot %d is lost: %s; take another with: rota snapshot create", id, r.Message)
 	case r.State != state.FileSnapshotReady:
-		return refuse(codeFailedPrecondition, "SNAPSHOT_NOT_READY", "snapshot %d is not ready; see: rota snapshot get %d", id, id)
+		return refuse(codeFailedPrecondition, "SNAPSHOT_NOT_READY", "snapshot %d %s", id, unready(r))
 	case r.Container != c.Container:
 		return refuse(codeInvalidArgument, "INVALID", "snapshot %d was taken in a container: %v; what begins with it is the same", id, r.Container)
 	}
@@ -224,6 +224,18 @@ func (x *execution) mayFork(ns state.NamespaceID, p *state.Pool, c *logv1.OpenTr
 		return retryAfter(refuse(codeResourceExhausted, "NODE_FULL", "node %s of snapshot %d has %d bytes of memory free, and older trajectories may wait for them; try again", n.Name, id, n.FreeMemory), 1_000_000_000)
 	}
 	return nil
+}
+
+// unready says why nothing can begin with a snapshot, and what to do.
+func unready(r *state.FileSnapshot) string {
+	switch r.State {
+	case state.FileSnapshotCreating:
+		return "has not been taken yet; wait until it is ready, and try again"
+	case state.FileSnapshotRemoving:
+		return "was deleted; take another with: rota snapshot create"
+	default:
+		return "could not be taken: " + r.Message + "; take another with: rota snapshot create"
+	}
 }
 
 // fork places a trajectory that begins with a snapshot, on the node of that.

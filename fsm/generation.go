@@ -54,21 +54,21 @@ func (x *execution) openGeneration(id state.TrajectoryID, c *logv1.GenerationSpe
 	g := &state.Generation{
 		Trajectory: id, Policy: c.Policy, TaskClass: c.TaskClass, Hardware: c.Hardware, Since: x.now(), Cause: state.PlacedOpened,
 	}
-	siblings := x.siblings(id)
+	siblings := siblingsOf(x.s, id)
 	g.Trace = predict.Begin(x.s.LengthClass(c.Policy, c.TaskClass), uint64(c.PromptTokens), siblings)
 	x.predictLength(g, siblings)
 	g.FirstPredicted = g.Predicted
 	x.putGeneration(g)
 }
 
-// siblings are the other trajectories of the prompt group of a trajectory that made their samples:
+// siblingsOf are the other trajectories of the prompt group of a trajectory that made their samples:
 // of many the last siblingsMax.
-func (x *execution) siblings(id state.TrajectoryID) (s predict.Siblings) {
-	t := x.s.Trajectory(id)
+func siblingsOf(v *state.State, id state.TrajectoryID) (s predict.Siblings) {
+	t := v.Trajectory(id)
 	if t.Rollout == 0 {
 		return s
 	}
-	g := x.s.RolloutGroup(state.KeyOfGroup(t.Rollout, t.Group))
+	g := v.RolloutGroup(state.KeyOfGroup(t.Rollout, t.Group))
 	if g == nil {
 		return s
 	}
@@ -80,7 +80,7 @@ func (x *execution) siblings(id state.TrajectoryID) (s predict.Siblings) {
 			continue
 		}
 		looks--
-		if o := x.s.Generation(m.Trajectory); o != nil && o.Ended {
+		if o := v.Generation(m.Trajectory); o != nil && o.Ended {
 			s.Finished++
 			sum += o.Trace.OutputTokens
 		}
@@ -90,12 +90,18 @@ func (x *execution) siblings(id state.TrajectoryID) (s predict.Siblings) {
 }
 
 // predictLength sets what a trajectory is predicted to generate yet, with the prompts for that, and
-// its priority.
+// its priority. What a predictor service said before is outdated.
 func (x *execution) predictLength(g *state.Generation, siblings predict.Siblings) {
-	class := x.s.LengthClass(g.Policy, g.TaskClass)
-	g.Predicted = predict.Remaining(class, &g.Trace, siblings).Tokens
-	g.Prefill = predict.Prefill(class, &g.Trace, g.Predicted)
-	g.Priority = worker.Priority(g.Predicted)
+	g.Service = state.ServicePrediction{}
+	x.expectTokens(g, predict.Remaining(x.s.LengthClass(g.Policy, g.TaskClass), &g.Trace, siblings).Tokens)
+}
+
+// expectTokens sets how many tokens a trajectory is predicted to generate yet, and what follows from
+// that.
+func (x *execution) expectTokens(g *state.Generation, tokens uint64) {
+	g.Predicted = tokens
+	g.Prefill = predict.Prefill(x.s.LengthClass(g.Policy, g.TaskClass), &g.Trace, tokens)
+	g.Priority = worker.Priority(tokens)
 }
 
 // putGeneration stores a row, and has gateways told if its route is another one.
@@ -196,7 +202,7 @@ func (x *execution) reportGeneration(r *logv1.GenerationReport) {
 	g.GenerateNS, g.ToolNS = added(g.GenerateNS, r.GenerateNs), added(g.ToolNS, r.ToolNs)
 	var siblings predict.Siblings
 	if r.Turns > 0 {
-		siblings = x.siblings(g.Trajectory)
+		siblings = siblingsOf(x.s, g.Trajectory)
 	}
 	g.Trace = predict.Follow(x.s.LengthClass(g.Policy, g.TaskClass), &old.Trace, predict.Report{
 		Turns: r.Turns, OutputTokens: r.OutputTokens, ContextTokens: r.ContextTokens, ToolNS: r.ToolNs, FinishReason: r.FinishReason,

@@ -141,8 +141,7 @@ func TestSiblingsAreBounded(t *testing.T) {
 		s.quick(t, "open rollout=1/0 policy=p", fmt.Sprintf("generated traj=%d turns=1 out=%d", id, id), fmt.Sprintf("sample traj=%d", id))
 	}
 	s.quick(t, "open rollout=1/0 policy=p")
-	x := &execution{s: s.state}
-	if got := x.siblings(samples + 1); got.Finished != siblingsMax || got.MeanTokens != (2*samples-siblingsMax+1)/2 {
+	if got := siblingsOf(s.state, samples+1); got.Finished != siblingsMax || got.MeanTokens != (2*samples-siblingsMax+1)/2 {
 		t.Errorf("%+v", got)
 	}
 }

@@ -44,7 +44,7 @@ func since(c *logv1.Command) state.Level {
 		c.GetRegisterEngine() != nil, c.GetRemoveEngine() != nil, c.GetReportEngines() != nil,
 		c.GetRequestMigration() != nil, c.GetCancelMigration() != nil, c.GetReportMigrations() != nil,
 		c.GetRegisterWorker() != nil, c.GetUpdateWorker() != nil, c.GetRemoveWorker() != nil, c.GetReportGenerations() != nil,
-		c.GetSuspendTrajectory() != nil, c.GetMoveGenerations() != nil, c.GetChangeWorkerPool() != nil, c.GetSetAffinity() != nil, c.GetOpenTrajectory().GetGeneration() != nil,
+		c.GetSuspendTrajectory() != nil, c.GetMoveGenerations() != nil, c.GetPredictGenerations() != nil, c.GetChangeWorkerPool() != nil, c.GetSetAffinity() != nil, c.GetOpenTrajectory().GetGeneration() != nil,
 		c.GetOpenTrajectory().GetContainer(),
 		isRollouts(c), isSnapshots(c), isAccess(c), c.Token != "", c.GetStageRestore() != nil, c.GetCommitRestore() != nil, c.GetRefound() != nil,
 		c.GetUpdateNamespace() != nil, len(c.GetSubmitJob().GetLabels()) > 0,

@@ -253,6 +253,7 @@ func (x *execution) expireNode(c *logv1.ExpireNode) *logv1.Result {
 // in later entries.
 func (x *execution) giveUpNode(id state.NodeID, settled bool) {
 	if n := x.s.Node(id); n.State == state.NodeUp {
+		x.loseSnapshots(n)
 		x.s.DeleteResidency(id)
 		x.s.DeleteNodeEngines(id)
 		m := *n

@@ -63,17 +63,31 @@ func (x *execution) pause(t *state.Trajectory) {
 			x.setAside(a)
 		case a.CancelReason == 0:
 			at := *x.s.Attempt(a.Node, a.ID)
-			if at.Ice == state.IceThawing {
-				x.backToNode(&at)
-				at.Ice = state.IceFrozen
-			} else {
-				at.Ice = state.IceWanted
+			if at.Ice < state.IceThawing {
+				x.spares(&at, state.IceWanted)
 			}
+			x.thawsNoMore(&at)
 			at.Pause = u.Pauses
 			x.s.PutAttempt(&at)
 			x.dirtyNodes.add(a.Node)
 		}
 	}
+}
+
+// spares has an attempt frozen to a degree by which it has as many cores as before, but others to
+// spare. The caller stores it.
+func (x *execution) spares(at *state.Attempt, ice state.Ice) {
+	before := at.Spare()
+	at.Ice = ice
+	if at.Spare() == before {
+		return
+	}
+	n := *x.s.Node(at.Node)
+	n.Spare += at.Spare() - before
+	x.s.PutNode(&n)
+	x.nodeFreed(&n)
+	x.divides(&n, at.Cores)
+	x.coresFreed(&n)
 }
 
 // resume has a trajectory go on. Its times stood still while it was paused.
@@ -100,13 +114,10 @@ func (x *execution) resume(t *state.Trajectory) {
 		case at.Ice == state.IceNone || at.Stop:
 			continue
 		case at.Ice == state.IceFrozen && at.Width > 0:
-			at.Ice = state.IceThawing
-			n := *x.s.Node(at.Node)
-			n.Thawing++
-			x.s.PutNode(&n)
-			x.thaws.add(at.Node)
+			at.Ice = state.IceLimited
+			x.mayGoOn.add(t.Namespace)
 		default:
-			at.Ice = state.IceNone
+			x.spares(&at, state.IceNone)
 		}
 		x.s.PutAttempt(&at)
 		x.dirtyNodes.add(a.Node)
@@ -172,17 +183,54 @@ func (x *execution) coresFreed(n *state.Node) {
 	}
 }
 
+// thawsNoMore has an attempt stay frozen that was to go on. The caller stores it.
+func (x *execution) thawsNoMore(at *state.Attempt) {
+	switch at.Ice {
+	case state.IceThawing:
+		x.backToNode(at)
+	case state.IceLimited:
+		x.mayHoldMore(x.s.Action(at.Action).Namespace) // others come before it no more
+	default:
+		return
+	}
+	at.Ice = state.IceFrozen
+}
+
+// letGoOn has resumed attempts collect cores as far as the limit of their namespace goes, the oldest
+// first. Those behind one that has to wait wait with it, and so do queued actions: else they could
+// keep it from its cores for ever.
+func (x *execution) letGoOn(ns state.NamespaceID) {
+	for a := x.s.FirstLimited(ns); a != nil; a = x.s.FirstLimited(ns) {
+		x.budget--
+		t, n := *x.s.Attempt(a.Node, a.ID), *x.s.Node(a.Node)
+		if !sched.MayThaw(x.s, a, &t) {
+			return
+		}
+		t.Ice = state.IceThawing
+		n.Thawing++
+		x.s.PutNode(&n)
+		x.s.PutAttempt(&t)
+		x.thaws.add(n.ID)
+	}
+}
+
 // thaw gives free cores to attempts that were resumed and wait for theirs, before anything else
 // gets them, as they become free: first who has some already, then the oldest action. So as long as
 // one waits, no core of its node is free or to spare, and each gets its turn.
 func (x *execution) thaw() {
-	for _, id := range x.thaws.items {
+	for {
+		for ns, ok := x.mayGoOn.pop(); ok; ns, ok = x.mayGoOn.pop() {
+			x.letGoOn(ns)
+		}
+		id, ok := x.thaws.pop()
+		if !ok {
+			return
+		}
 		if n := x.s.Node(id); n != nil && n.State == state.NodeUp && n.Thawing > 0 && x.s.Pool(n.Pool).Halted == "" {
 			x.enter(stage{command: -1, pool: n.Pool})
 			x.thawOn(n)
 		}
 	}
-	x.thaws = orderedSet[state.NodeID]{}
 }
 
 func (x *execution) thawOn(n *state.Node) {

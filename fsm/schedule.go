@@ -33,6 +33,7 @@ func (x *execution) schedule() {
 		x.thaw()
 	}
 	x.divide()
+	x.thaw() // what gave up cores may have left room to others of its namespace
 	x.leaveRoom()
 	for _, q := range x.dirty.items {
 		x.s.PutWork(q)

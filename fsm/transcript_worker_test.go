@@ -19,6 +19,7 @@ import (
 //	remove-worker name=w
 //	affinity policy=p class=c hardware=a,b cost=50 spill=100 remove=yes
 //	generated traj=1 worker=w turns=1 out=100 context=200 took=2s tool=1s finish=stop now=yes failed=v message=m req=r1
+//	predicted traj=1 turns=1 tokens=500 p50=400 p90=900 left=3
 //	suspend-trajectory id=1 resume=yes
 //	move-generation traj=1 from=w to=v
 //
@@ -50,6 +51,11 @@ func parseWorkerCommand(verb string, a args) *logv1.Command {
 		}}}
 	case "generated":
 		return &logv1.Command{Verb: &logv1.Command_ReportGenerations{ReportGenerations: a.generated()}}
+	case "predicted":
+		return &logv1.Command{Verb: &logv1.Command_PredictGenerations{PredictGenerations: &logv1.PredictGenerations{Predictions: []*logv1.GenerationPrediction{{
+			TrajectoryId: a.num("traj", 0), Turns: uint32(a.num("turns", 0)), Tokens: a.num("tokens", 0), TokensP50: a.num("p50", 0), TokensP90: a.num("p90", 0),
+			TurnsLeft: uint32(a.num("left", 0)),
+		}}}}}
 	case "suspend-trajectory":
 		return &logv1.Command{Verb: &logv1.Command_SuspendTrajectory{SuspendTrajectory: &logv1.SuspendTrajectory{Id: a.num("id", 0), Resume: a.text("resume") != ""}}}
 	case "move-generation":
@@ -150,7 +156,11 @@ func (s *story) explainGeneration(t *testing.T, d *datadriven.TestData) string {
 	var id uint64
 	d.ScanArgs(t, "generation", &id)
 	g := s.state.Generation(state.TrajectoryID(id))
-	return fmt.Sprintf("%s (predicted %d, moved %d times)\n", ExplainGeneration(s.state, g), g.Predicted, g.Moves)
+	text := fmt.Sprintf("%s (predicted %d, moved %d times)\n", ExplainGeneration(s.state, g), g.Predicted, g.Moves)
+	if v := g.Service; v.Said {
+		text += fmt.Sprintf("by the service: %d and %d tokens, %d turns; by rota: %d tokens; at first: %d\n", v.P50, v.P90, v.Turns, v.Own, g.FirstPredicted)
+	}
+	return text
 }
 
 // workerLine draws what operators, trainers and gateways say; IDs are near those that exist.

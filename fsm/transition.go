@@ -108,10 +108,7 @@ func (x *execution) stop(a *state.Action, reason state.EndReason) {
 	b.CancelReason = reason
 	x.s.PutAction(&b)
 	t := *x.s.Attempt(a.Node, a.ID)
-	if t.Ice == state.IceThawing { // it needs no cores to end
-		x.backToNode(&t)
-		t.Ice = state.IceFrozen
-	}
+	x.thawsNoMore(&t) // it needs no cores to end
 	t.Stop = true
 	x.s.PutAttempt(&t)
 	x.dirtyNodes.add(a.Node)

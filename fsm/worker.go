@@ -37,6 +37,8 @@ func (x *execution) workerVerb(c *logv1.Command) *logv1.Result {
 		return x.suspendTrajectory(v.SuspendTrajectory)
 	case *logv1.Command_MoveGenerations:
 		return x.moveGenerations(v.MoveGenerations)
+	case *logv1.Command_PredictGenerations:
+		return x.predictGenerations(v.PredictGenerations)
 	case *logv1.Command_ChangeWorkerPool:
 		return x.changeWorkerPool(v.ChangeWorkerPool)
 	case *logv1.Command_SetAffinity:

@@ -10,7 +10,7 @@ import (
 // use any other number.
 func explainCores(v *state.State, a *state.Action) string {
 	t := v.Attempt(a.Node, a.ID)
-	if text := explainFrozen(t); text != "" {
+	if text := explainFrozen(v, t); text != "" {
 		return text
 	}
 	if t == nil || a.CoresMin == a.CoresMax || a.GPUs() != nil {

@@ -28,6 +28,9 @@ func explainLimit(v *state.State, a *state.Action) string {
 		text = fmt.Sprintf("waits for its namespace %s: it runs %d of at most %d actions", v.Namespace(a.Namespace).Name, held.Running, s.RunningMax)
 	case order.CoresLimit:
 		text = fmt.Sprintf("waits for its namespace %s: it holds %d of at most %d cores, and %s needs %d", v.Namespace(a.Namespace).Name, held.Cores, s.CoresMax, what, n*a.CoresMin)
+		if resumed := held.Resuming + held.Limited; resumed > 0 {
+			text += fmt.Sprintf("; resumed actions get %s first", cores(uint32(resumed)))
+		}
 	case order.GPUsLimit:
 		text = fmt.Sprintf("waits for its namespace %s: it holds %d of at most %d GPUs, and %s needs %d", v.Namespace(a.Namespace).Name, held.GPUs, s.GPUsMax, what, n*a.GPUs().Degrees[0])
 	}

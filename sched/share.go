@@ -74,7 +74,8 @@ func (p *Pass) within(a *state.Action, width int) int {
 	if s.CoresMax == 0 || width <= int(a.CoresMin) {
 		return width
 	}
-	room := int(s.CoresMax) - p.view.HeldBy(a.Namespace).Cores
+	held := p.view.HeldBy(a.Namespace)
+	room := int(s.CoresMax) - held.Cores - held.Resuming - held.Limited
 	return max(int(a.CoresMin), DoPSetOf(a).AtMost(min(width, room)))
 }
 
@@ -194,8 +195,8 @@ func (d *division) keepLimits() {
 	for i := range d.shares {
 		s := &d.shares[i]
 		ns := s.action.Namespace
-		limits := d.view.SettingsOf(ns)
-		if limits.CoresMax > 0 && d.view.HeldBy(ns).Cores+more[ns] > int(limits.CoresMax) {
+		limits, held := d.view.SettingsOf(ns), d.view.HeldBy(ns)
+		if limits.CoresMax > 0 && held.Cores+held.Resuming+held.Limited+more[ns] > int(limits.CoresMax) {
 			s.to = min(s.to, s.has)
 		}
 	}

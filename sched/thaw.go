@@ -1,6 +1,8 @@
 package sched
 
 import (
+	"fmt"
+
 	"rota/fsm/state"
 	"rota/sched/place"
 )
@@ -30,6 +32,15 @@ func Thaw(v *state.State, n *state.Node, t *state.Attempt) Thawing {
 	return out
 }
 
+// MayThaw reports whether the namespace of a resumed attempt may have its cores again, beside what it
+// holds and what it lets go on already. One that alone has more than a limit that was lowered goes on
+// when the namespace holds nothing else.
+func MayThaw(v *state.State, a *state.Action, t *state.Attempt) bool {
+	s, held := v.SettingsOf(a.Namespace), v.HeldBy(a.Namespace)
+	others := held.Cores + held.Resuming
+	return s.CoresMax == 0 || others == 0 || others+int(t.Width) <= int(s.CoresMax)
+}
+
 // paused reports whether an action waits for its trajectory to be resumed.
 func paused(v *state.State, a *state.Action) bool {
 	t := v.Trajectory(a.Trajectory)
@@ -37,7 +48,7 @@ func paused(v *state.State, a *state.Action) bool {
 }
 
 // explainFrozen says why a running action has no cores; empty if it was not paused.
-func explainFrozen(t *state.Attempt) string {
+func explainFrozen(v *state.State, t *state.Attempt) string {
 	switch {
 	case t == nil:
 		return ""
@@ -45,6 +56,10 @@ func explainFrozen(t *state.Attempt) string {
 		return "is being frozen: its trajectory is paused"
 	case t.Ice == state.IceFrozen:
 		return "is frozen and holds no cores: its trajectory is paused; see: rota trajectory resume"
+	case t.Ice == state.IceLimited:
+		ns := v.Action(t.Action).Namespace
+		return fmt.Sprintf("waits for its namespace %s to go on after the pause of its trajectory: it holds %d of at most %d cores, and the action needs %d; it comes before all actions of its namespace that are queued",
+			v.Namespace(ns).Name, v.HeldBy(ns).Cores, v.SettingsOf(ns).CoresMax, t.Width)
 	case t.Ice == state.IceThawing:
 		return "waits for " + cores(t.Width) + " of its node to go on with after the pause of its trajectory; it comes before all actions that are queued"
 	}

@@ -58,7 +58,7 @@ func (s *Server) survey(ctx context.Context) ([]autopilot.Server, error) {
 	newest := s.replica.Status().Applied
 	servers := make([]autopilot.Server, len(sights))
 	for i, seen := range sights {
-		v := autopilot.Server{ID: seen.ID, Address: seen.Address, Voter: seen.Voter, Leader: seen.ID == s.cfg.ID, Applied: seen.Applied}
+		v := autopilot.Server{ID: seen.ID, Address: seen.Address, Voter: seen.Voter, Leader: seen.ID == s.cfg.ID, Zone: seen.Zone, Applied: seen.Applied}
 		switch {
 		case errors.Is(seen.Err, replica.ErrNotReady):
 			v.Dead, v.Reason = true, "does not answer"
@@ -84,14 +84,18 @@ func (s *Server) follow(ctx context.Context, pilot *autopilot.Pilot) error {
 	defer cancel()
 	var err error
 	what := "removed a server"
-	if verb == autopilot.Promote {
+	switch verb {
+	case autopilot.Promote:
 		what = "gave a server a vote"
 		err = s.replica.AddPeer(ctx, v.ID, v.Address, true)
-	} else {
+	case autopilot.Demote:
+		what = "took the vote of a server whose zone has another voter"
+		err = s.replica.DemotePeer(ctx, v.ID)
+	default:
 		err = s.replica.RemovePeer(ctx, v.ID)
 	}
 	if err == nil {
-		s.logger.Info("autopilot "+what, "server", v.ID, "address", v.Address, "after", pilot.For(v))
+		s.logger.Info("autopilot "+what, "server", v.ID, "address", v.Address, "zone", v.Zone, "after", pilot.For(v))
 	}
 	return err
 }
@@ -106,7 +110,7 @@ func (s *Server) autopilotState(pilot *autopilot.Pilot) *rotav1.GetAutopilotResp
 	for _, v := range pilot.Servers() {
 		resp.Servers = append(resp.Servers, &rotav1.AutopilotServer{
 			Id: v.ID, Address: v.Address, Voter: v.Voter, Leader: v.Leader, Healthy: v.Healthy(), Reason: v.Reason,
-			Since: durationpb.New(pilot.For(v)), AppliedIndex: v.Applied, Next: pilot.Plan(v),
+			Since: durationpb.New(pilot.For(v)), AppliedIndex: v.Applied, Next: pilot.Plan(v), Zone: v.Zone,
 		})
 	}
 	return resp

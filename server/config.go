@@ -57,8 +57,15 @@ type Config struct {
 	// DiskHangLimit is how long one write to disk may take before the server ends:
 	// 10 s if zero.
 	DiskHangLimit time.Duration
+	// Zone is the redundancy zone of the server, such as a rack or a data center, for
+	// Autopilot; empty: it has none.
+	Zone string
 	// Autopilot says what this server, as the leader, may do with members by itself.
 	Autopilot autopilot.Settings
+	// PredictorURL is where a predictor service is asked while this server leads; empty: rota predicts
+	// by itself. PredictorCA is a file with the certificates by which the service is known; empty: those
+	// of the system.
+	PredictorURL, PredictorCA string
 	// Audit is the audit log; nil: there is none. Its owner closes it after the server has
 	// stopped.
 	Audit *audit.Log

@@ -45,6 +45,7 @@ func (s *Server) beginTerm(ctx context.Context) (end func()) {
 		})
 	})
 	duties.Go(func() { s.runAutopilot(ctx) })
+	duties.Go(func() { s.runPredictor(ctx) })
 	return func() {
 		cancel()
 		duties.Wait()

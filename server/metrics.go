@@ -18,6 +18,7 @@ type metrics struct {
 	registry      *prometheus.Registry
 	calls         *prometheus.HistogramVec
 	renewals      *prometheus.CounterVec
+	predicted     *prometheus.CounterVec
 	leaderChanges prometheus.Counter
 	commits       prometheus.Histogram
 	applies       prometheus.Histogram
@@ -38,6 +39,7 @@ func newMetrics(s *Server) *metrics {
 		registry:      telemetry.NewRegistry(s.cfg.Version),
 		calls:         telemetry.RPCDuration.Durations(),
 		renewals:      telemetry.LeaseRenewals.Counters(),
+		predicted:     telemetry.PredictorCalls.Counters(),
 		leaderChanges: telemetry.LeaderChanges.Counter(),
 		commits:       telemetry.CommitDuration.Duration(),
 		applies:       telemetry.ApplyDuration.Duration(),
@@ -46,7 +48,7 @@ func newMetrics(s *Server) *metrics {
 		meter:         newMeter(s.machine),
 		decoders:      []decoder{{"servers", s.peers}},
 	}
-	m.registry.MustRegister(m.calls, m.renewals, m.leaderChanges, m.commits, m.applies, m.appends, m.commands,
+	m.registry.MustRegister(m.calls, m.renewals, m.predicted, m.leaderChanges, m.commits, m.applies, m.appends, m.commands,
 		telemetry.Source(decodingDefs, m.decoding),
 		telemetry.Source(ownDefs, func(emit emitter) { own(s, emit) }),
 		telemetry.Source(stateDefs(), func(emit emitter) { readState(s.machine.Fork(), s.logTime(), emit) }))

@@ -147,7 +147,7 @@ func (s *Server) open() error {
 	s.streams.Trace = s.trace
 	s.metrics = newMetrics(s)
 	s.replica, err = replica.Open(replica.Config{
-		ServerID: s.cfg.ID, Dir: s.cfg.DataDir, Address: s.cfg.Advertise, Machine: s.machine,
+		ServerID: s.cfg.ID, Dir: s.cfg.DataDir, Address: s.cfg.Advertise, Zone: s.cfg.Zone, Machine: s.machine,
 		Stream:     mux.NewStreamLayer(s.mux, advertise, s.dial.raft),
 		PeerClient: s.dial.peer, Bootstrap: s.cfg.Bootstrap, ClusterID: s.clusterID,
 		Logger: s.logger, Exit: s.cfg.Exit, LogStore: s.cfg.LogStore,
@@ -159,6 +159,9 @@ func (s *Server) open() error {
 	}
 	s.opened.Store(s.replica)
 	s.metrics.meter.from = s.replica.Status().LastIndex
+	if _, err := s.newPredictor(); err != nil {
+		return errors.Join(err, s.replica.Shutdown(context.Background()))
+	}
 	s.leases = newLeases(lease.New(s.machine.View, clock.Now), s.replica, s.metrics.renewals)
 	s.rpc = rpc.New(rpc.Deps{
 		Machine: s.machine, Replica: s.replica, Cluster: cluster{s.replica, s.machine}, Dispatch: s.streams, Events: s.hub, Routes: s.routes,

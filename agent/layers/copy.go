@@ -13,6 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// copyStep is how many bytes are copied between two looks at the free space.
+const copyStep = 16 << 20
+
+// ErrNoRoom says that the file system has not the free bytes for a copy.
+var ErrNoRoom = errors.New("the disk has no room for a copy of the files")
+
 // copyOf makes a layer of copies of the files of a directory.
 func (s *Store) copyOf(ctx context.Context, path string) ([]Layer, error) {
 	own, err := ownerOf(path)
@@ -27,41 +33,52 @@ func (s *Store) copyOf(ctx context.Context, path string) ([]Layer, error) {
 	if err := os.Mkdir(s.files(own.Name), dirMode); err != nil {
 		return nil, err
 	}
-	if err := copyTree(ctx, path, s.files(own.Name), own, own); err != nil {
+	if err := s.copyTree(ctx, path, s.files(own.Name), own, own); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(filepath.Join(s.dir, layersName, own.Name)))
 	}
 	return []Layer{own}, nil
 }
 
 // copyInto fills a directory with the files of its snapshot, which is one layer where files are
-// copied. What an earlier try has left is removed first.
+// copied. What an earlier try has left is removed first. A try that fails leaves no files.
 func (s *Store) copyInto(ctx context.Context, trajectory uint64, h *home) error {
 	if len(h.Lower) != 1 {
 		return fmt.Errorf("the snapshot has %d layers, and this agent cannot mount them", len(h.Lower))
 	}
-	entries, err := os.ReadDir(h.Path)
-	if err != nil {
+	if err := empty(h.Path); err != nil {
 		return err
-	}
-	for _, e := range entries {
-		if err := os.RemoveAll(filepath.Join(h.Path, e.Name())); err != nil {
-			return err
-		}
 	}
 	own, err := ownerOf(h.Path)
 	if err != nil {
 		return err
 	}
-	if err := copyTree(ctx, s.files(h.Lower[0].Name), h.Path, h.Lower[0], own); err != nil {
-		return err
+	if err := s.copyTree(ctx, s.files(h.Lower[0].Name), h.Path, h.Lower[0], own); err != nil {
+		return errors.Join(err, empty(h.Path))
 	}
 	h.Lower, h.Copied = nil, true
 	return write(s.record(homesName, trajectory), h)
 }
 
-// copyTree copies what is in a directory into another, which is empty. The files of one user become
-// those of another. Files with several names stay one file.
-func copyTree(ctx context.Context, from, to string, was, is Layer) error {
+// empty removes what is in a directory.
+func empty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return err
+}
+
+// copying is a copy of a directory in progress. The files of one user become those of another.
+type copying struct {
+	ctx     context.Context
+	room    func() (bytes uint64, err error)
+	was, is Layer
+}
+
+// copyTree copies what is in a directory into another, which is empty. Files with several names stay
+// one file, and holes in files stay holes. The error is ErrNoRoom if the file system is too full.
+func (s *Store) copyTree(ctx context.Context, from, to string, was, is Layer) error {
+	c := &copying{ctx, s.room, was, is}
 	links := map[uint64]string{}
 	type made struct {
 		path string
@@ -69,8 +86,8 @@ func copyTree(ctx context.Context, from, to string, was, is Layer) error {
 	}
 	var dirs []made // their times change with what is put into them, and some may not be written to
 	err := filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || ctx.Err() != nil {
-			return errors.Join(err, ctx.Err())
+		if err != nil {
+			return err
 		}
 		info, err := e.Info()
 		if err != nil {
@@ -87,10 +104,10 @@ func copyTree(ctx context.Context, from, to string, was, is Layer) error {
 		if info.IsDir() {
 			dirs = append(dirs, made{target, info})
 		}
-		if err := copyOne(path, target, info, path == from); err != nil {
+		if err := c.one(path, target, info, path == from); err != nil {
 			return err
 		}
-		return dress(target, info, was, is)
+		return c.dress(target, info)
 	})
 	for i := len(dirs) - 1; i >= 0 && err == nil; i-- {
 		err = errors.Join(os.Chmod(dirs[i].path, dirs[i].info.Mode()), os.Chtimes(dirs[i].path, dirs[i].info.ModTime(), dirs[i].info.ModTime()))
@@ -98,15 +115,30 @@ func copyTree(ctx context.Context, from, to string, was, is Layer) error {
 	return err
 }
 
-// copyOne makes a file as another, without its owner and its time.
-func copyOne(from, to string, info fs.FileInfo, top bool) error {
+// mayTake is an error if the copy should end, or if so many bytes are not free.
+func (c *copying) mayTake(bytes int64) error {
+	if c.ctx.Err() != nil {
+		return c.ctx.Err()
+	}
+	free, err := c.room()
+	if err == nil && (free == 0 || free < uint64(bytes)) {
+		err = fmt.Errorf("%w: %d MiB are free above what the agent leaves free", ErrNoRoom, free>>20)
+	}
+	return err
+}
+
+// one makes a file as another, without its owner and its time.
+func (c *copying) one(from, to string, info fs.FileInfo, top bool) error {
+	if err := c.mayTake(0); err != nil {
+		return err
+	}
 	switch mode := info.Mode(); {
 	case mode.IsDir() && top:
 		return nil
 	case mode.IsDir():
 		return os.Mkdir(to, dirMode)
 	case mode.IsRegular():
-		return copyFile(from, to)
+		return c.file(from, to, info.Size())
 	case mode.Type() == fs.ModeSymlink:
 		target, err := os.Readlink(from)
 		if err != nil {
@@ -119,8 +151,8 @@ func copyOne(from, to string, info fs.FileInfo, top bool) error {
 	return nil // a socket is nothing without its process, and devices are not for trajectories
 }
 
-// copyFile shares the blocks of a file where the file system can, and copies them where not.
-func copyFile(from, to string) error {
+// file shares the blocks of a file where the file system can, and copies them where not.
+func (c *copying) file(from, to string, size int64) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
@@ -131,21 +163,59 @@ func copyFile(from, to string) error {
 		return err
 	}
 	if unix.IoctlFileClone(int(out.Fd()), int(in.Fd())) != nil {
-		_, err = io.Copy(out, in)
+		err = c.data(in, out, size)
 	}
 	return errors.Join(err, out.Close())
 }
 
+// data copies what is not a hole.
+func (c *copying) data(in, out *os.File, size int64) error {
+	for at := int64(0); at < size; {
+		begin, err := unix.Seek(int(in.Fd()), at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			break // the rest is a hole
+		}
+		if err != nil {
+			return fmt.Errorf("find the data of %s: %w", in.Name(), err)
+		}
+		end, err := unix.Seek(int(in.Fd()), begin, unix.SEEK_HOLE)
+		if err != nil {
+			return fmt.Errorf("find the holes of %s: %w", in.Name(), err)
+		}
+		if err := c.extent(in, out, begin, min(end, size)); err != nil {
+			return err
+		}
+		at = end
+	}
+	return out.Truncate(size)
+}
+
+// extent copies the bytes from begin to end.
+func (c *copying) extent(in, out *os.File, begin, end int64) error {
+	_, err := in.Seek(begin, io.SeekStart)
+	if err == nil {
+		_, err = out.Seek(begin, io.SeekStart)
+	}
+	for begin < end && err == nil {
+		step := min(copyStep, end-begin)
+		if err = c.mayTake(step); err == nil {
+			_, err = io.CopyN(out, in, step)
+		}
+		begin += step
+	}
+	return err
+}
+
 // dress gives a copy the owner, the permissions and the time of what it is a copy of; a directory gets
 // only its owner.
-func dress(path string, info fs.FileInfo, was, is Layer) error {
+func (c *copying) dress(path string, info fs.FileInfo) error {
 	st := info.Sys().(*syscall.Stat_t)
 	uid, gid := st.Uid, st.Gid
-	if uid == was.UID {
-		uid = is.UID
+	if uid == c.was.UID {
+		uid = c.is.UID
 	}
-	if gid == was.GID {
-		gid = is.GID
+	if gid == c.was.GID {
+		gid = c.is.GID
 	}
 	err := os.Lchown(path, int(uid), int(gid))
 	switch {

@@ -23,7 +23,7 @@ func TestWorksUntilItIsKilled(t *testing.T) {
 	if dir == "" {
 		t.Skip("run by TestAKillLeavesNothingHalfDone")
 	}
-	s, err := layers.Open(filepath.Join(dir, "store"), hclog.NewNullLogger(), true)
+	s, err := layers.Open(filepath.Join(dir, "store"), hclog.NewNullLogger(), true, plenty)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,11 @@ func (p *place) end(names ...string) {
 			p.t.Fatal(err)
 		}
 	}
-	for _, id := range p.Snapshots() {
+	taken, err := p.Snapshots()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, id := range taken {
 		if err := p.Remove(id); err != nil {
 			p.t.Fatal(err)
 		}
@@ -120,7 +124,7 @@ func (p *place) end(names ...string) {
 	if err != nil || strings.Contains(string(mounts), p.dir) {
 		p.t.Errorf("something is mounted below %s: %v", p.dir, err)
 	}
-	for _, kind := range []string{"store/snapshots/*", "store/homes/*", "store/layers/*", "homes/*"} {
+	for _, kind := range []string{"store/snapshots/*", "store/homes/*", "store/layers/*", "store/removed/*", "homes/*"} {
 		left, err := filepath.Glob(filepath.Join(p.dir, kind))
 		if err != nil || len(left) > 0 {
 			p.t.Errorf("left: %v, %v", left, err)

@@ -23,10 +23,12 @@ const (
 	snapshotsName = "snapshots"
 	homesName     = "homes"
 	layersName    = "layers"
-	filesName     = "files"
-	workName      = "work"
-	recordSuffix  = ".json"
-	dirMode       = 0o700
+	// removedName has layers that nothing has, until their files are removed.
+	removedName  = "removed"
+	filesName    = "files"
+	workName     = "work"
+	recordSuffix = ".json"
+	dirMode      = 0o700
 	// depthMax bounds the layers of a directory: the options of a mount have to fit into a page.
 	depthMax = 24
 )
@@ -73,6 +75,10 @@ type Store struct {
 	log hclog.Logger
 	// overlays: layers can be mounted.
 	overlays bool
+	// room is how many bytes copies may take.
+	room func() (bytes uint64, err error)
+	// removeAll removes a tree of files.
+	removeAll func(path string) error
 
 	mu     sync.Mutex
 	serial uint64
@@ -82,10 +88,11 @@ type Store struct {
 
 // Open opens the store of a folder, which it makes. It must be on the file system of the directories.
 // What was interrupted is finished or undone. Without mounts, files are copied: use that where what runs
-// would not see what is mounted later, see Shared.
-func Open(dir string, log hclog.Logger, mounts bool) (*Store, error) {
-	s := &Store{dir: dir, log: log, making: map[string]bool{}}
-	for _, name := range []string{snapshotsName, homesName, layersName} {
+// would not see what is mounted later, see Shared. Room says how many bytes copies may take at a moment;
+// it is asked again while files are copied.
+func Open(dir string, log hclog.Logger, mounts bool, room func() (bytes uint64, err error)) (*Store, error) {
+	s := &Store{dir: dir, log: log, room: room, removeAll: os.RemoveAll, making: map[string]bool{}}
+	for _, name := range []string{snapshotsName, homesName, layersName, removedName} {
 		if err := os.MkdirAll(filepath.Join(dir, name), dirMode); err != nil {
 			return nil, fmt.Errorf("make the folder of snapshots: %w", err)
 		}
@@ -97,16 +104,22 @@ func Open(dir string, log hclog.Logger, mounts bool) (*Store, error) {
 		}
 	}
 	s.overlays = mounts && probe(filepath.Join(dir, "probe"))
-	entries, err := os.ReadDir(filepath.Join(dir, layersName))
-	if err != nil {
-		return nil, fmt.Errorf("find layers: %w", err)
-	}
-	for _, e := range entries {
-		if n, err := strconv.ParseUint(e.Name(), 10, 64); err == nil {
-			s.serial = max(s.serial, n)
+	for _, name := range []string{layersName, removedName} {
+		entries, err := os.ReadDir(filepath.Join(dir, name))
+		if err != nil {
+			return nil, fmt.Errorf("find layers: %w", err)
+		}
+		for _, e := range entries {
+			if n, err := strconv.ParseUint(e.Name(), 10, 64); err == nil {
+				s.serial = max(s.serial, n)
+			}
 		}
 	}
-	for _, id := range s.ids(homesName) {
+	homes, err := s.ids(homesName)
+	if err != nil {
+		return nil, fmt.Errorf("find records of directories: %w", err)
+	}
+	for _, id := range homes {
 		if err := s.recover(id); err != nil {
 			log.Error("the files of a trajectory cannot be had again", "trajectory", id, "error", err)
 		}
@@ -158,8 +171,8 @@ func (s *Store) record(kind string, id uint64) string {
 func (s *Store) files(layer string) string { return filepath.Join(s.dir, layersName, layer, filesName) }
 
 // ids are the records of a kind.
-func (s *Store) ids(kind string) (ids []uint64) {
-	entries, _ := os.ReadDir(filepath.Join(s.dir, kind))
+func (s *Store) ids(kind string) (ids []uint64, err error) {
+	entries, err := os.ReadDir(filepath.Join(s.dir, kind))
 	for _, e := range entries {
 		if number, ok := strings.CutSuffix(e.Name(), recordSuffix); ok {
 			if id, err := strconv.ParseUint(number, 10, 64); err == nil {
@@ -167,22 +180,34 @@ func (s *Store) ids(kind string) (ids []uint64) {
 			}
 		}
 	}
-	return ids
+	return ids, err
 }
 
 // Snapshots are those that there are.
-func (s *Store) Snapshots() []uint64 { return s.ids(snapshotsName) }
+func (s *Store) Snapshots() ([]uint64, error) { return s.ids(snapshotsName) }
 
 // Has reports whether there is a snapshot.
-func (s *Store) Has(id uint64) bool {
+func (s *Store) Has(id uint64) (bool, error) {
 	_, err := os.Lstat(s.record(snapshotsName, id))
-	return err == nil
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // Began reports whether a directory has the files that it was to begin with.
-func (s *Store) Began(trajectory uint64) bool {
+func (s *Store) Began(trajectory uint64) (bool, error) {
+	h, err := s.home(trajectory)
+	return h != nil && (h.Copied || h.Upper != ""), err
+}
+
+// home returns the record of a directory; nil: it is as it was made.
+func (s *Store) home(trajectory uint64) (*home, error) {
 	h, err := read[home](s.record(homesName, trajectory))
-	return err == nil && (h.Copied || h.Upper != "")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return h, err
 }
 
 // Remove forgets a snapshot. Its layers go when nothing has them any more.
@@ -210,8 +235,22 @@ func (s *Store) newLayer() (name string, done func(), err error) {
 	}, nil
 }
 
-// Sweep forgets directories that are gone, and removes layers that nothing has.
+// Sweep forgets directories that are gone, and removes layers that nothing has. Layers can be made
+// while files are removed.
 func (s *Store) Sweep() error {
+	if err := s.dropUnused(); err != nil {
+		return err
+	}
+	dir := filepath.Join(s.dir, removedName)
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		err = errors.Join(err, s.removeAll(filepath.Join(dir, e.Name())))
+	}
+	return err
+}
+
+// dropUnused moves the layers that nothing has to those that are removed.
+func (s *Store) dropUnused() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	used := map[string]bool{}
@@ -220,7 +259,11 @@ func (s *Store) Sweep() error {
 			used[l.Name] = true
 		}
 	}
-	for _, id := range s.ids(homesName) {
+	homes, err := s.ids(homesName)
+	if err != nil {
+		return err
+	}
+	for _, id := range homes {
 		h, err := read[home](s.record(homesName, id))
 		if err != nil {
 			return err
@@ -234,7 +277,11 @@ func (s *Store) Sweep() error {
 		use(h.Lower)
 		used[h.Upper] = true
 	}
-	for _, id := range s.ids(snapshotsName) {
+	taken, err := s.ids(snapshotsName)
+	if err != nil {
+		return err
+	}
+	for _, id := range taken {
 		snap, err := read[snapshot](s.record(snapshotsName, id))
 		if err != nil {
 			return err
@@ -244,7 +291,7 @@ func (s *Store) Sweep() error {
 	entries, err := os.ReadDir(filepath.Join(s.dir, layersName))
 	for _, e := range entries {
 		if !used[e.Name()] && !s.making[e.Name()] {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(s.dir, layersName, e.Name())))
+			err = errors.Join(err, os.Rename(filepath.Join(s.dir, layersName, e.Name()), filepath.Join(s.dir, removedName, e.Name())))
 		}
 	}
 	return err
@@ -258,15 +305,9 @@ func (s *Store) moved(h *home) bool {
 
 // Whole is an error if the files of a directory are not all there to be seen.
 func (s *Store) Whole(trajectory uint64) error {
-	h, err := read[home](s.record(homesName, trajectory))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	h, err := s.home(trajectory)
+	if err != nil || h == nil || h.Copied || h.Upper == "" {
 		return err
-	}
-	if h.Copied || h.Upper == "" {
-		return nil
 	}
 	mounted, err := isMount(h.Path)
 	if err == nil && !mounted {
@@ -348,35 +389,51 @@ func write(path string, what any) error {
 
 // Root returns the name of the root file system with which the container of a trajectory begins;
 // empty: that of its image.
-func (s *Store) Root(trajectory uint64) string {
-	h, err := read[home](s.record(homesName, trajectory))
-	if err != nil {
-		return ""
+func (s *Store) Root(trajectory uint64) (string, error) {
+	h, err := s.home(trajectory)
+	if err != nil || h == nil {
+		return "", err
 	}
-	return h.Root
+	return h.Root, nil
 }
 
-// Roots are the names of root file systems that something needs.
-func (s *Store) Roots() (roots []string) {
-	for _, id := range s.ids(homesName) {
-		roots = append(roots, s.Root(id))
+// Roots are the names of root file systems that something needs. With an error they are not all.
+func (s *Store) Roots() (roots []string, err error) {
+	homes, err := s.ids(homesName)
+	if err != nil {
+		return nil, err
 	}
-	for _, id := range s.Snapshots() {
-		if snap, err := read[snapshot](s.record(snapshotsName, id)); err == nil {
+	for _, id := range homes {
+		root, err := s.Root(id)
+		if err != nil {
+			return nil, err
+		}
+		roots = append(roots, root)
+	}
+	taken, err := s.ids(snapshotsName)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range taken {
+		snap, err := read[snapshot](s.record(snapshotsName, id))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		if err == nil {
 			roots = append(roots, snap.Root)
 		}
 	}
-	return roots
+	return roots, nil
 }
 
 // Take makes a snapshot of a directory, in which nothing may run or be written meanwhile. The
 // directory goes on as it was. Root is the name of the root file system of its container.
 func (s *Store) Take(ctx context.Context, id uint64, root string, trajectory uint64, path string) error {
-	if s.Has(id) {
-		return nil
+	if has, err := s.Has(id); has || err != nil {
+		return err
 	}
-	h, err := read[home](s.record(homesName, trajectory))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	h, err := s.home(trajectory)
+	if err != nil {
 		return err
 	}
 	var layers []Layer
@@ -477,8 +534,8 @@ func (s *Store) work(layer string) string { return filepath.Join(s.dir, layersNa
 // Begin gives a new, empty directory the files of a snapshot, as those of its owner. A directory
 // that has begun already is left alone.
 func (s *Store) Begin(ctx context.Context, id, trajectory uint64, path string) error {
-	if s.Began(trajectory) {
-		return nil
+	if began, err := s.Began(trajectory); began || err != nil {
+		return err
 	}
 	snap, err := read[snapshot](s.record(snapshotsName, id))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -23,6 +23,9 @@ type place struct {
 	dir string
 }
 
+// plenty is the room of a disk that is never full.
+func plenty() (uint64, error) { return 1 << 60, nil }
+
 func newPlace(t *testing.T) *place {
 	t.Helper()
 	p := &place{t: t, dir: t.TempDir()}
@@ -42,7 +45,7 @@ func newPlace(t *testing.T) *place {
 // open opens the store as an agent does that was started anew.
 func (p *place) open() {
 	p.t.Helper()
-	s, err := layers.Open(filepath.Join(p.dir, "store"), hclog.NewNullLogger(), true)
+	s, err := layers.Open(filepath.Join(p.dir, "store"), hclog.NewNullLogger(), true, plenty)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -227,12 +230,7 @@ func TestFilesThatAreNotMountedAreNotWhole(t *testing.T) {
 
 // What is mounted nowhere is copied, directories that may not be written to as well.
 func TestCopiesHaveReadOnlyDirectories(t *testing.T) {
-	p := newPlace(t)
-	s, err := layers.Open(filepath.Join(p.dir, "copies"), hclog.NewNullLogger(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Store = s
+	p := newPlace(t).copies(plenty)
 	if p.Overlays() {
 		t.Fatal("it mounts layers")
 	}

@@ -26,9 +26,12 @@ type attempt struct {
 	box  box
 	// reach is how clients reach it while it runs; nil before and after. Guarded likewise.
 	reach *reach
-	// frozen: its processes are stopped. Guarded likewise.
-	frozen bool
-	clock  runClock
+	// coresDir has the file that says which CPUs it has, in the data directory; empty: none.
+	// Guarded likewise.
+	coresDir string
+	// frozen: its processes are stopped. freezing: they are about to be. Guarded likewise.
+	frozen, freezing bool
+	clock            runClock
 }
 
 // killOrder says why an attempt is ended from outside.
@@ -59,7 +62,7 @@ type runner struct {
 	owned  bool // owner is to be given back
 	dir    string
 	ownDir string // to be given back; empty: none
-	// coresDir has the file that says which cores it has; empty: they do not change.
+	// coresDir is the path of attempt.coresDir; empty: its cores do not change.
 	coresDir string
 	// throttleDir has the files in which it may say what became of its quotas; empty: it uses no
 	// quotas.
@@ -322,7 +325,7 @@ func (r *runner) cleanUp() {
 		r.sup.work.remove(r.ownDir)
 	}
 	if r.coresDir != "" {
-		r.sup.cores.remove(r.exit.Key)
+		r.sup.cores.removeDir(r.a.coresDir)
 	}
 	if r.throttleDir != "" {
 		r.sup.throttles.remove(r.exit.Key)

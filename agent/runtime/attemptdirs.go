@@ -31,8 +31,10 @@ func (d attemptDirs) add(k plan.Key) (path string, err error) {
 	return filepath.Join(d.root.Name(), d.of(k)), d.root.Mkdir(d.of(k), 0o755)
 }
 
-func (d attemptDirs) remove(k plan.Key) {
-	if err := d.root.RemoveAll(d.of(k)); err != nil {
-		d.log.Warn("a folder of an attempt cannot be removed", "folder", d.of(k), "error", err)
+func (d attemptDirs) remove(k plan.Key) { d.removeDir(d.of(k)) }
+
+func (d attemptDirs) removeDir(dir string) {
+	if err := d.root.RemoveAll(dir); err != nil {
+		d.log.Warn("a folder of an attempt cannot be removed", "folder", dir, "error", err)
 	}
 }

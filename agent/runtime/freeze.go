@@ -17,38 +17,67 @@ const freezeMax = 200 * time.Millisecond
 
 var errNoFreezer = errors.New("attempts cannot be frozen here: that takes cgroups")
 
-// freezeAttempt stops all processes of an attempt where they are, or lets them go on. Its run
-// timeout stands still meanwhile. Only what was forked is frozen: before, a thread of the
-// supervisor may be in the cgroup.
-func (s *supervisor) freezeAttempt(k plan.Key, frozen bool) error {
-	s.mu.Lock()
-	a := s.attempts[k]
-	if a == nil || a.ended != nil {
-		s.mu.Unlock()
-		return nil
-	}
-	r, was := a.reach, a.frozen
-	s.mu.Unlock()
-	switch {
-	case r == nil:
-		return fmt.Errorf("%w: %s", ErrNotRunning, k)
-	case was == frozen:
-		return nil
-	}
-	if frozen {
-		a.clock.stop()
-	}
-	err := r.box.freeze(frozen)
-	if frozen == (err != nil) {
-		a.clock.goOn()
-	}
-	if err != nil {
+// freezeAttempt stops all processes of an attempt where they are, or lets them go on, for the agent
+// of a session. Its run timeout stands still meanwhile. A process that hangs in the kernel puts a
+// freeze off, so other requests are served until it is done: the next deadline must not wait for it.
+func (s *supervisor) freezeAttempt(session uint64, k plan.Key, frozen bool) error {
+	var a *attempt
+	var b box
+	err := s.request(session, func() (err error) {
+		a, b, err = s.beginFreeze(k, frozen)
+		return err
+	})
+	if a == nil || err != nil {
 		return err
 	}
+	return toWire(s.endFreeze(session, a, b, b.freeze(true)))
+}
+
+// beginFreeze lets an attempt go on, or returns it and its box if it is to be frozen. Only what was
+// forked is frozen: before, a thread of the supervisor may be in the cgroup.
+func (s *supervisor) beginFreeze(k plan.Key, frozen bool) (*attempt, box, error) {
 	s.mu.Lock()
-	a.frozen = frozen
-	s.mu.Unlock()
-	return nil
+	defer s.mu.Unlock()
+	a := s.attempts[k]
+	switch {
+	case a == nil || a.ended != nil:
+		return nil, nil, nil
+	case a.reach == nil:
+		return nil, nil, fmt.Errorf("%w: %s", ErrNotRunning, k)
+	case a.freezing:
+		return nil, nil, fmt.Errorf("%s is being frozen for an earlier request", k)
+	case a.frozen == frozen:
+		return nil, nil, nil
+	case frozen:
+		a.freezing = true
+		a.clock.stop()
+		return a, a.reach.box, nil
+	}
+	if err := a.reach.box.freeze(false); err != nil {
+		return nil, nil, err
+	}
+	a.clock.goOn()
+	a.frozen = false
+	return nil, nil, nil
+}
+
+// endFreeze notes what became of a freeze. One for an agent that was replaced is undone: its
+// successor was told that the attempt runs.
+func (s *supervisor) endFreeze(session uint64, a *attempt, b box, err error) error {
+	s.serving.Lock()
+	defer s.serving.Unlock()
+	current := s.isCurrent(session)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.freezing = false
+	if err == nil && !current {
+		err = errReplaced
+		_ = b.freeze(false) // fails only if it has ended
+	}
+	if a.frozen = err == nil; !a.frozen {
+		a.clock.goOn()
+	}
+	return err
 }
 
 // freeze freezes the cgroup, or thaws it. If it is not frozen in time, it is thawed.

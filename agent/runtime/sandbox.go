@@ -58,7 +58,7 @@ func (r *runner) startInSandbox(sb *Sandbox) (child, error) {
 	}
 	at := time.Now()
 	p, err := initcall.Start(sb.SocketDir, initcall.Command{
-		Argv: spec.Argv, Env: append(slices.Clone(spec.Env), trajectoryVariable+"="+initcall.Workspace),
+		Argv: spec.Argv, Env: r.sandboxEnv(),
 		Dir: dir, User: sb.User, CPUs: b.pinned,
 		Terminal: r.stdio.terminal,
 	}, files)
@@ -79,6 +79,15 @@ func (r *runner) startInSandbox(sb *Sandbox) (child, error) {
 	}
 	go func() { exited <- exitOfProcess(p) }()
 	return child{at: at, exited: exited}, nil
+}
+
+// sandboxEnv is the environment of the attempt in its sandbox.
+func (r *runner) sandboxEnv() []string {
+	env := append(slices.Clone(r.a.spec.Env), trajectoryVariable+"="+initcall.Workspace)
+	if r.coresDir != "" {
+		env = append(env, coresVariable+"="+filepath.Join(initcall.Cores, filepath.Base(r.coresDir), coresFile))
+	}
+	return env
 }
 
 func exitOfProcess(p *initcall.Process) childExit {

@@ -129,6 +129,46 @@ func (n *sandboxNode) attempt(sb container.Sandbox, number uint64, script string
 	return s
 }
 
+// TestTheFileOfCoresInASandbox: it follows what its attempt is given, attempts cannot write to it,
+// and it is gone with its attempt.
+func TestTheFileOfCoresInASandbox(t *testing.T) {
+	forEachCgroupMode(t, func(t *testing.T, mode string) {
+		n := newSandboxNode(t, mode)
+		sb := n.open("")
+		if !n.c.Describe().Resizes {
+			t.Skip("nothing is resized here")
+		}
+		said := filepath.Join(runtime.TrajectoryDir(n.o.Dir, 1), "said")
+		spec := n.attempt(sb, 1, `busybox touch $ROTA_CORES_FILE $(busybox dirname $ROTA_CORES_FILE)/new 2>/dev/null && echo writable >&2
+			while :; do cores=$(busybox cat $ROTA_CORES_FILE) && echo $cores >$ROTA_TRAJECTORY_DIR/said; busybox sleep 0.02; done`)
+		spec.CPUs, spec.Follows = []int{0}, true
+		start(t, n.c, spec)
+		for _, want := range []struct {
+			cpus []int
+			text string
+		}{{nil, "0"}, {[]int{0, 1}, "0,1"}, {[]int{1}, "1"}} {
+			if want.cpus != nil {
+				if err := n.c.Resize(t.Context(), key(1), want.cpus); err != nil {
+					t.Fatal(err)
+				}
+			}
+			waitFor(t, "the command to read "+want.text, func() bool {
+				text, _ := os.ReadFile(said)
+				return strings.TrimSpace(string(text)) == want.text
+			})
+		}
+		if err := n.c.Kill(t.Context(), key(1), plan.ReasonCanceled); err != nil {
+			t.Fatal(err)
+		}
+		if e := nextExit(t, n.c); len(e.Stderr) > 0 {
+			t.Errorf("it wrote into the folder: %s", e.Stderr)
+		}
+		if left, err := os.ReadDir(initcall.CoresDir(sb.SocketDir)); err != nil || len(left) > 0 {
+			t.Errorf("left in the folder: %v, %v", left, err)
+		}
+	})
+}
+
 // forEachCgroupMode is forEachMode where there are cgroups, one mode at a time: each has a
 // containerd.
 func forEachCgroupMode(t *testing.T, test func(t *testing.T, mode string)) {

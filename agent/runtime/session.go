@@ -42,7 +42,7 @@ func newServer(s *supervisor) (*ttrpc.Server, error) {
 		methodList:        {Handler: s.serveList, StreamingServer: true},
 		methodStart:       method(s, s.serveStart, &supervisorv1.StartResponse{}),
 		methodResize:      method(s, s.serveResize, &supervisorv1.ResizeResponse{}),
-		methodFreeze:      method(s, s.serveFreeze, &supervisorv1.FreezeResponse{}),
+		methodFreeze:      {Handler: s.serveFreeze},
 		methodKill:        method(s, s.serveKill, &supervisorv1.KillResponse{}),
 		methodForget:      method(s, s.serveForget, &supervisorv1.ForgetResponse{}),
 		methodKeep:        method(s, s.serveKeep, &supervisorv1.KeepTrajectoriesResponse{}),
@@ -72,13 +72,15 @@ func method[Req any, P interface {
 	}}
 }
 
+var errReplaced = fmt.Errorf("%w: another agent has connected", ErrLost)
+
 // request serves a request of the agent, one at a time, and none of an agent that was
 // replaced: its successor has been told that the request did not happen.
 func (s *supervisor) request(session uint64, serve func() error) error {
 	s.serving.Lock()
 	defer s.serving.Unlock()
 	if !s.isCurrent(session) {
-		return toWire(fmt.Errorf("%w: another agent has connected", ErrLost))
+		return toWire(errReplaced)
 	}
 	return toWire(serve())
 }
@@ -143,10 +145,6 @@ func (s *supervisor) serveResize(req *supervisorv1.ResizeRequest) error {
 	return s.resizeAttempt(keyOf(req.GetKey()), cpusOf(req.GetCpus()))
 }
 
-func (s *supervisor) serveFreeze(req *supervisorv1.FreezeRequest) error {
-	return s.freezeAttempt(keyOf(req.GetKey()), req.GetFrozen())
-}
-
 func (s *supervisor) serveKill(req *supervisorv1.KillRequest) error {
 	return s.killAttempt(keyOf(req.GetKey()), plan.Reason(req.GetReason()))
 }
@@ -198,6 +196,15 @@ func (s *supervisor) serveWriteInput(ctx context.Context, stream ttrpc.StreamSer
 		Writer: req.GetWriter(), Offset: req.Offset, Data: req.GetData(), EOF: req.GetEof(), Wait: req.GetWait().AsDuration(),
 	})
 	return &supervisorv1.WriteInputResponse{Offset: state.Offset, Closed: state.Closed}, toWire(err)
+}
+
+// serveFreeze freezes an attempt for as long as that may take, while other requests are served.
+func (s *supervisor) serveFreeze(_ context.Context, stream ttrpc.StreamServer) (any, error) {
+	req := new(supervisorv1.FreezeRequest)
+	if err := stream.RecvMsg(req); err != nil {
+		return nil, err
+	}
+	return new(supervisorv1.FreezeResponse), s.freezeAttempt(req.GetSession(), keyOf(req.GetKey()), req.GetFrozen())
 }
 
 func (s *supervisor) serveSignal(req *supervisorv1.SignalRequest) error {

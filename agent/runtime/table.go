@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -101,8 +102,8 @@ func (s *supervisor) resizeAttempt(k plan.Key, cpus []int) error {
 		}
 	}
 	a.cpus = cpus
-	if a.box != nil && a.spec.Follows {
-		s.cores.change(k, cpus)
+	if a.box != nil && a.coresDir != "" {
+		s.cores.change(a)
 	}
 	return nil
 }
@@ -122,7 +123,15 @@ func (s *supervisor) boxed(a *attempt, b box) (coresDir string, err error) {
 	if !a.spec.Follows || len(a.cpus) == 0 {
 		return "", nil
 	}
-	return s.cores.make(a.spec.Key, a.cpus)
+	dir := s.cores.dirOf(&a.spec)
+	if dir == "" {
+		return "", nil
+	}
+	if err := s.cores.make(dir, a.cpus); err != nil {
+		return "", err
+	}
+	a.coresDir = dir
+	return filepath.Join(s.cores.root.Name(), dir), nil
 }
 
 // unboxed notes that the attempt has left its box.

@@ -50,6 +50,9 @@ type Config struct {
 	// as soon as one of them says so: until RetryFor is over, calls are repeated all the
 	// same. It is called once for each such sentence, by any goroutine.
 	Waiting func(reason string)
+	// Throttled, if set, is told each time that servers refuse a part of a batch of submissions
+	// for overload, after which submissions of this client wait. It is called by any goroutine.
+	Throttled func(Throttled)
 }
 
 // Client talks to one cluster. It is safe for concurrent use.

@@ -12,6 +12,9 @@
 //   - Submissions that are made at the same time travel together: what arrives
 //     while one call is in flight goes into the next. There is no timer, so a
 //     lone submission never waits.
+//   - A cluster whose queue is full wants no more for a while. What one refusal says
+//     holds for all submissions of the client: they wait together, and are sent in few
+//     calls of which the servers refuse a small part.
 //   - Watches and waits go on where they were after a server is lost, without
 //     gaps or repetitions.
 //

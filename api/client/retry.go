@@ -89,6 +89,11 @@ func (r *retrier) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			if err == nil {
 				return resp, nil
 			}
+			if _, batch := ctx.Value(triesKey{}).(*int); batch {
+				if _, refused := overloaded(err); refused {
+					return nil, err // the batcher repeats it, with what else waits
+				}
+			}
 			unsure = unsure || mayBeDone(req.Spec(), err)
 			if unsure && !repeatable(req, time.Since(began) < r.c.clock.remembered) {
 				return nil, unknownIf(true, p.telling(to.addr, err))

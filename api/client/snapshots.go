@@ -15,7 +15,14 @@ import (
 type SnapshotFailed struct{ Snapshot *rotav1.Snapshot }
 
 func (e *SnapshotFailed) Error() string {
-	return fmt.Sprintf("snapshot %d of trajectory %d is of no use: %s", e.Snapshot.GetId(), e.Snapshot.GetTrajectoryId(), e.Snapshot.GetMessage())
+	s, why := e.Snapshot, e.Snapshot.GetMessage()
+	switch s.GetState() {
+	case rotav1.SnapshotState_SNAPSHOT_STATE_REMOVING:
+		why = "it was deleted"
+	case rotav1.SnapshotState_SNAPSHOT_STATE_LOST:
+		why += "; take another"
+	}
+	return fmt.Sprintf("snapshot %d of trajectory %d is of no use: %s", s.GetId(), s.GetTrajectoryId(), why)
 }
 
 // CreateSnapshot asks for a snapshot of the files of a trajectory, in which nothing may run. A request

@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"rota/api/backoff"
 	"rota/api/codec"
 	rotav1 "rota/api/gen/rota/v1"
 )
@@ -30,7 +31,10 @@ const (
 // takes effect at most once.
 //
 // Submissions made while others are on their way are sent together. Each is
-// accepted or refused on its own.
+// accepted or refused on its own. When servers refuse one because the queue is full, or
+// for other overload, all submissions of this client wait until the servers want to see
+// more, and are then sent together, at most a quarter more at a time than was accepted
+// before. One whose RetryFor is over before then ends at once, with what the servers said.
 func (c *Client) Submit(ctx context.Context, specs ...*rotav1.ActionSpec) ([]uint64, error) {
 	resp, err := c.SubmitEstimated(ctx, specs...)
 	return resp.GetIds(), err
@@ -81,9 +85,10 @@ func (s *submission) end(resp *rotav1.SubmitActionsResponse, err error) {
 type batcher struct {
 	client *Client
 
-	mu      sync.Mutex
-	pending []*submission
-	flying  int // goroutines that send
+	mu       sync.Mutex
+	pending  []*submission
+	flying   int // goroutines that send, or wait to
+	throttle throttle
 }
 
 // add queues a submission and makes sure that it is sent.
@@ -94,7 +99,16 @@ func (b *batcher) add(s *submission) {
 		s.end(nil, errClosed)
 		return
 	}
+	if b.throttle.wait(time.Now()) > 0 && b.throttle.until.After(s.giveUp) {
+		s.end(nil, unknownIf(s.unsure, b.throttle.refusal))
+		return
+	}
 	b.pending = append(b.pending, s)
+	b.fly()
+}
+
+// fly makes sure that what is pending is sent.
+func (b *batcher) fly() {
 	if b.flying < b.client.config.InFlight {
 		b.flying++
 		b.client.wg.Go(b.send)
@@ -104,39 +118,97 @@ func (b *batcher) add(s *submission) {
 // send sends batch after batch until nothing is pending.
 func (b *batcher) send() {
 	for {
-		batch := b.take()
-		if len(batch) == 0 {
+		batch, wait := b.take()
+		switch {
+		case wait > 0:
+			_ = backoff.Sleep(b.client.closing, wait) // a closed client ends what is pending
+		case len(batch) == 0:
 			return
+		default:
+			b.client.submitBatch(batch)
 		}
-		b.client.submitBatch(batch)
 	}
 }
 
-// take removes the next batch from what is pending. With nothing there, the
-// caller must end: it no longer counts as flying.
-func (b *batcher) take() []*submission {
+// take removes the next batch from what is pending, or says how long to wait for it. With
+// neither, the caller must end: it no longer counts as flying.
+func (b *batcher) take() (batch []*submission, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var batch []*submission
-	actions, size := 0, 0
+	if b.client.closing.Err() != nil {
+		for _, s := range b.pending {
+			s.end(nil, unknownIf(s.unsure, errClosed))
+		}
+		b.pending = nil
+	}
+	now := time.Now()
+	if b.throttle.on() && b.flying > 1 {
+		b.flying--
+		return nil, 0 // the other one goes on
+	}
+	if wait = b.throttle.wait(now); wait > 0 && len(b.pending) > 0 {
+		return nil, wait
+	}
+	most, actions, size := b.throttle.most(), 0, 0
 	for len(b.pending) > 0 {
 		s := b.pending[0]
 		actions += len(s.req.Actions)
 		size += s.size
-		if len(batch) > 0 && (actions > batchActionsMax || size > batchBytesMax) {
-			return batch
+		if len(batch) > 0 && (actions > most || size > batchBytesMax) {
+			return batch, 0
 		}
 		b.pending[0] = nil
 		b.pending = b.pending[1:]
-		if s.ctx.Err() == nil { // else no caller waits for it any more
+		switch {
+		case s.ctx.Err() != nil: // no caller waits for it any more
+		case b.throttle.on() && now.After(s.giveUp):
+			s.end(nil, unknownIf(s.unsure, b.throttle.refusal))
+		default:
 			batch = append(batch, s)
+			continue
 		}
+		actions -= len(s.req.Actions)
+		size -= s.size
 	}
 	b.pending = nil
 	if len(batch) == 0 {
 		b.flying--
 	}
-	return batch
+	return batch, 0
+}
+
+// accepted notes that no submission of a batch was refused for overload.
+func (b *batcher) accepted() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.throttle.accepted(len(b.pending) == 0)
+	if !b.throttle.on() && len(b.pending) > 0 {
+		b.fly()
+	}
+}
+
+// refused puts those of a batch back that were refused for overload: before all others, or behind
+// them if none was accepted. So one that is too large for what room there is does not keep
+// smaller ones from it.
+func (b *batcher) refused(sent, accepted int, delay time.Duration, refusal error, back []*submission) {
+	if told := b.client.config.Throttled; told != nil {
+		told(Throttled{Sent: sent, Accepted: accepted, Delay: delay})
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.throttle.refused(time.Now(), sent, accepted, delay, refusal)
+	back = slices.DeleteFunc(back, func(s *submission) bool {
+		late := b.throttle.until.After(s.giveUp)
+		if late {
+			s.end(nil, unknownIf(s.unsure, refusal))
+		}
+		return late
+	})
+	if accepted > 0 {
+		b.pending = slices.Concat(back, b.pending)
+	} else {
+		b.pending = slices.Concat(b.pending, back)
+	}
 }
 
 // submitBatch sends a batch and ends each of its submissions, or puts it back. The
@@ -166,16 +238,52 @@ func (c *Client) submitBatch(batch []*submission) {
 		c.submitBatch(batch[half:])
 		return
 	}
+	if delay, refused := overloaded(err); refused {
+		for _, s := range batch {
+			s.unsure = s.unsure || tries > 1
+		}
+		c.batcher.refused(actionsOf(batch), 0, delay, err, batch)
+		return
+	}
 	if err != nil {
 		for _, s := range batch {
 			s.end(nil, unknownIf(s.unsure || c.closing.Err() != nil, err))
 		}
 		return
 	}
+	c.settleAll(batch, resp.Results, tries > 1)
+}
+
+// settleAll settles each submission of a batch by its own result. Unsure says that an earlier
+// try of the batch may have been accepted.
+func (c *Client) settleAll(batch []*submission, results []*rotav1.SubmitActionsResult, unsure bool) {
+	var back []*submission
+	var longest time.Duration
+	var refusal error
+	sent := actionsOf(batch)
 	for i, s := range batch {
-		s.unsure = s.unsure || tries > 1
-		c.settle(s, resp.Results[i])
+		s.unsure = s.unsure || unsure
+		if detail := results[i].GetError(); detail != nil {
+			err := detailError(detail)
+			if delay, refused := overloaded(err); refused {
+				back, refusal, longest = append(back, s), err, max(longest, delay)
+				continue
+			}
+		}
+		c.settle(s, results[i])
 	}
+	if len(back) == 0 {
+		c.batcher.accepted()
+		return
+	}
+	c.batcher.refused(sent, sent-actionsOf(back), longest, refusal, back)
+}
+
+func actionsOf(batch []*submission) (n int) {
+	for _, s := range batch {
+		n += len(s.req.Actions)
+	}
+	return n
 }
 
 // expires sets until when a submission is remembered, if that is not known yet. One

@@ -13,7 +13,7 @@ func (s *State) checkThawing(n *Node, thawing uint32) error {
 }
 
 // checkIce: what is frozen is of a paused trajectory, and holds no cores. What is to go on has
-// fewer than it needs.
+// fewer than it needs; none while a limit keeps it.
 func (s *State) checkIce(at *Attempt, a *Action) error {
 	t := s.Trajectory(a.Trajectory)
 	paused := t != nil && t.Paused()
@@ -25,6 +25,8 @@ func (s *State) checkIce(at *Attempt, a *Action) error {
 		wrong = wrong || at.Width > 0 || !paused && !at.Stop
 	case IceFrozen:
 		wrong = wrong || at.Cores != CoreSet{} || (at.Width > 0) != (a.CoresMin > 0) || !paused && !at.Stop
+	case IceLimited:
+		wrong = wrong || at.Cores != CoreSet{} || at.Width == 0 || paused || at.Stop
 	case IceThawing:
 		wrong = wrong || at.Cores.Len() >= int(at.Width) || paused || at.Stop
 	}

@@ -77,6 +77,9 @@ func (s *State) checkGeneration(g *Generation) error {
 	case g.Since > s.meta.Now || g.Ended && g.Generating || g.GenerateNS < 0 || g.ToolNS < 0:
 		return fmt.Errorf("trajectory %d has times that cannot be: %+v", g.Trajectory, *g)
 	}
+	if !g.Service.sound() {
+		return fmt.Errorf("of trajectory %d a predictor service cannot have said %+v", g.Trajectory, g.Service)
+	}
 	if err := g.Trace.Check(); err != nil {
 		return fmt.Errorf("trajectory %d: %w", g.Trajectory, err)
 	}

@@ -138,7 +138,12 @@ func (s *State) NextHead(ns NamespaceID, after ActionID) (id ActionID, q Queue, 
 }
 
 // Held is what the running actions of a namespace hold.
-type Held struct{ Running, Cores, GPUs int }
+type Held struct {
+	Running, Cores, GPUs int
+	// Resuming are the cores that resumed actions lack and may have, Limited those of resumed
+	// actions that wait for a limit. New actions get none of them.
+	Resuming, Limited int
+}
 
 // countWaiting counts a queued action.
 func (s *State) countWaiting(r *Action, by int) {
@@ -201,10 +206,12 @@ func (s *State) HeldBy(id NamespaceID) (h Held) {
 	switch {
 	case db(s).index.shares:
 		h, _ = db(s).index.held.Get(id)
+		s.addResumed(&h, id)
 		return h
 	case s.NamespaceCount() > 1:
 		return Held{}
 	}
+	s.addResumed(&h, id)
 	h.Running = s.Counts().Running
 	s.Nodes(0, func(n *Node) bool {
 		h.Cores += n.Cores().Minus(n.Free).Len()

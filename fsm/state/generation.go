@@ -8,6 +8,10 @@ const (
 	GenerationWaitNSMax = 60 * 1_000_000_000
 	// GenerationPriorityMax is the highest priority.
 	GenerationPriorityMax = 1_000_000
+	// ServiceTokensMax bounds the tokens that a predictor service may predict.
+	ServiceTokensMax = 1 << 24
+	// ServiceTurnsMax bounds the turns that it may predict.
+	ServiceTurnsMax = 1 << 16
 )
 
 // PlacementCause is why a trajectory went to a worker.
@@ -62,6 +66,27 @@ type Generation struct {
 	// when its worker was chosen.
 	Cause  PlacementCause
 	Choice PlacementChoice
+	// Service is what the predictor service said, if Predicted is its prediction.
+	Service ServicePrediction
+}
+
+// ServicePrediction is what a predictor service said of a trajectory after its last turn. It is of
+// zeros if the service said nothing.
+type ServicePrediction struct {
+	Said bool
+	// Own is how many tokens rota itself predicted.
+	Own uint64
+	// P50 and P90 are tokens that are not exceeded in so many percent of the cases.
+	P50, P90 uint64
+	Turns    uint32
+}
+
+// sound reports whether the prediction can be one of a service.
+func (p *ServicePrediction) sound() bool {
+	if !p.Said {
+		return *p == ServicePrediction{}
+	}
+	return p.P50 <= p.P90 && p.P90 <= ServiceTokensMax && p.Turns <= ServiceTurnsMax
 }
 
 // PlacementChoice is what was compared when a worker was chosen.
@@ -126,6 +151,11 @@ func (r *Generation) code(c *codec) {
 	number(c, &r.Prefill)
 	number(c, &r.Choice.By)
 	number(c, &r.Choice.PrefillPercent)
+	c.flag(&r.Service.Said)
+	for _, n := range []*uint64{&r.Service.Own, &r.Service.P50, &r.Service.P90} {
+		number(c, n)
+	}
+	number(c, &r.Service.Turns)
 }
 
 type (
@@ -199,6 +229,13 @@ func (s *State) indexGeneration(r *Generation, in bool) {
 		count(x.policyGenerations, r.Policy, by)
 	}
 	switch {
+	case r.Ended || r.Service.Said:
+	case in:
+		x.ownPredictions.Set(r.Trajectory, struct{}{})
+	default:
+		x.ownPredictions.Delete(r.Trajectory)
+	}
+	switch {
 	case r.Ended:
 	case r.Worker != "":
 		include(x.workerGenerations, workerGeneration{r.Worker, r.Trajectory}, in)
@@ -246,6 +283,14 @@ func (s *State) GenerationCount() int { return db(s).generations.rows.Len() }
 func (s *State) GeneratingOf(policy string) int {
 	n, _ := db(s).index.policyGenerations.Get(policy)
 	return n
+}
+
+// OwnPredictions visits the trajectories with IDs greater than after that have not ended and of which
+// the predictor service has said nothing since their last turn.
+func (s *State) OwnPredictions(after TrajectoryID, fn func(*Generation) bool) {
+	db(s).index.ownPredictions.Ascend(after+1, func(id TrajectoryID, _ struct{}) bool {
+		return fn(db(s).generations.get(id))
+	})
 }
 
 // GenerationsAt visits the trajectories of a worker by ID.

@@ -37,6 +37,8 @@ type indexes struct {
 	heads   *btree.BTreeG[queueHead]
 	waiting *btree.BTreeG[waitingOf]
 	held    *btree.Map[NamespaceID, Held]
+	// resumed has the attempts that wait to go on, by namespace.
+	resumed *btree.BTreeG[resumed]
 	// Queued actions of a pool, those of them that wait for a quota, and those of the
 	// trajectories of a node: whatever they wait for.
 	poolQueued, poolForQuota *btree.Map[PoolID, int]
@@ -100,6 +102,9 @@ type indexes struct {
 	workerLoads                   *btree.Map[string, WorkerLoad]
 	// policyGenerations counts the trajectories of each policy that have not ended.
 	policyGenerations *btree.Map[string, int]
+	// ownPredictions are the trajectories that go on and of which no predictor service has said
+	// anything since their last turn.
+	ownPredictions *btree.Map[TrajectoryID, struct{}]
 	// workerGenerations has the trajectories of each worker, the other two those of each policy
 	// that wait for one.
 	workerGenerations  *btree.BTreeG[workerGeneration]
@@ -231,6 +236,7 @@ var indexed = [...]index{
 	mapped("nsQueued", func(x *indexes) **btree.Map[NamespaceID, int] { return &x.nsQueued }),
 	mapped("nsTrajectories", func(x *indexes) **btree.Map[NamespaceID, int] { return &x.nsTrajectories }),
 	shareIndexes[0], shareIndexes[1], shareIndexes[2], shareIndexes[3],
+	ordered("resumed", func(x *indexes) **btree.BTreeG[resumed] { return &x.resumed }, resumed.less),
 	mapped("poolQueued", func(x *indexes) **btree.Map[PoolID, int] { return &x.poolQueued }),
 	mapped("poolForQuota", func(x *indexes) **btree.Map[PoolID, int] { return &x.poolForQuota }),
 	mapped("nodeQueued", func(x *indexes) **btree.Map[NodeID, int] { return &x.nodeQueued }),
@@ -262,6 +268,7 @@ var indexed = [...]index{
 	ordered("leavingWorkers", func(x *indexes) **btree.BTreeG[policyWorker] { return &x.leavingWorkers }, policyWorker.less),
 	ordered("workerDues", func(x *indexes) **btree.BTreeG[workerDue] { return &x.workerDues }, workerDue.less),
 	mapped("policyGenerations", func(x *indexes) **btree.Map[string, int] { return &x.policyGenerations }),
+	mapped("ownPredictions", func(x *indexes) **btree.Map[TrajectoryID, struct{}] { return &x.ownPredictions }),
 	mapped("workerLoads", func(x *indexes) **btree.Map[string, WorkerLoad] { return &x.workerLoads }),
 	ordered("workerGenerations", func(x *indexes) **btree.BTreeG[workerGeneration] { return &x.workerGenerations }, workerGeneration.less),
 	ordered("waitingGenerations", func(x *indexes) **btree.BTreeG[waitingGeneration] { return &x.waitingGenerations }, waitingGeneration.less),

@@ -385,13 +385,17 @@ const (
 	IceFrozen
 	// IceThawing: it is frozen and to go on. It collects cores as they become free.
 	IceThawing
+	// IceLimited: it is frozen and to go on, and its namespace may not have its cores yet. It
+	// collects none.
+	IceLimited
 
-	iceMax = IceThawing
+	iceMax = IceLimited
 )
 
-// Spare returns how many of its cores can be taken from it.
+// Spare returns how many of its cores can be taken from it. From one that is being frozen none are: it
+// gives all of them back soon, and a change would only put that off.
 func (r *Attempt) Spare() uint32 {
-	if r.Least == 0 || r.Ice > IceWanted {
+	if r.Least == 0 || r.Ice != IceNone {
 		return 0
 	}
 	return uint32(r.Cores.Len()) - r.Least

@@ -365,6 +365,7 @@ func count[K cmp.Ordered](m *btree.Map[K, int], k K, by int) {
 func (s *State) PutAttempt(r *Attempt) {
 	old := db(s).attempts.put(db(s).enc, r.Action, r)
 	s.recountHeld(old, r)
+	s.indexResumed(old, r)
 	if old == nil || old.Node != r.Node {
 		Assert(old == nil, "action %d has a live attempt on node %d already", r.Action, r.Node)
 		db(s).index.nodeAttempts.Set(nodeAttempt{r.Node, r.Action})
@@ -375,6 +376,7 @@ func (s *State) PutAttempt(r *Attempt) {
 func (s *State) DeleteAttempt(id ActionID) {
 	if old := db(s).attempts.delete(id); old != nil {
 		s.countHeld(old, -1)
+		s.indexResumed(old, nil)
 		db(s).index.nodeAttempts.Delete(nodeAttempt{old.Node, id})
 	}
 }

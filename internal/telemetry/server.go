@@ -119,6 +119,7 @@ var (
 	FeatureLevel    = define(Server, Gauge, "rota_feature_level", "Active feature level of the cluster.")
 
 	LeaseRenewals   = define(Server, Counter, "rota_lease_renewals_total", "Renewals of leases that this server answered as the leader, by kind (node, turn) and answer (renewed, refused).", "kind", "answer")
+	PredictorCalls  = define(Server, Counter, "rota_predictor_calls_total", "Calls of the predictor service by this server as the leader: answered or failed.", "outcome")
 	AgentStreams    = define(Server, Gauge, "rota_agent_streams", "Agents that are connected to this server.")
 	RPCDuration     = define(Server, Histogram, "rota_rpc_duration_seconds", "Duration of calls, by procedure and Connect code (ok: success).", "procedure", "code")
 	DecodingBytes   = define(Server, Gauge, "rota_decoding_bytes", "Memory that requests which are being decoded may take, by sender: clients, agents, servers.", "from")

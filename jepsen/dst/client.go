@@ -159,8 +159,10 @@ func (c *client) submit(e Event) {
 		first = r.FirstId
 		c.actions = recent(c.actions, r.FirstId)
 		c.acked = append(c.acked, r.FirstId, uint64(r.Count))
-		if pauses := sim.Draws(e.Luck).Of(3, 0); trajectory != 0 && pauses.Chance(400_000) {
-			c.w.undoAfter(pauses.Between(0, 6)*second, func() { c.hold(&pauses, trajectory) })
+		if pauses := sim.Draws(e.Luck).Of(3, 0); trajectory != 0 && pauses.Chance(900_000) {
+			for range pauses.Between(1, 4) { // some of them while it has not begun, or has ended
+				c.w.undoAfter(pauses.Between(0, 8000)*millisecond, func() { c.hold(&pauses, trajectory) })
+			}
 		}
 	})
 }

@@ -104,6 +104,7 @@ func (c *client) reportGenerations(e Event) {
 			return true
 		})
 	})
+	c.predictGenerations(e, live)
 	v := &logv1.ReportGenerations{Request: c.request(&d, e)}
 	if d.Chance(60_000) {
 		v.Workers = []*logv1.WorkerReport{{Worker: fmt.Sprintf("worker-%d", d.N(workerNames)), Failed: true, Message: "made up"}}
@@ -129,4 +130,22 @@ func (c *client) reportGenerations(e Event) {
 			c.w.witness.generated += len(v.Generations)
 		}
 	})
+}
+
+// predictGenerations says what a predictor service may have answered the leader, now and then also about
+// a turn that is over.
+func (c *client) predictGenerations(e Event, live []*state.Generation) {
+	d := sim.Draws(e.Luck).Of(7, 1)
+	if len(live) == 0 || d.Chance(700_000) {
+		return
+	}
+	v := &logv1.PredictGenerations{}
+	for range d.Between(1, 4) {
+		g := live[d.N(int64(len(live)))]
+		v.Predictions = append(v.Predictions, &logv1.GenerationPrediction{
+			TrajectoryId: uint64(g.Trajectory), Turns: g.Trace.Turns - min(g.Trace.Turns, uint32(d.Skewed(0, 1))),
+			Tokens: uint64(d.Skewed(0, 50_000)), TokensP50: uint64(d.Skewed(0, 50_000)), TokensP90: uint64(d.Skewed(0, 100_000)), TurnsLeft: uint32(d.N(20)),
+		})
+	}
+	c.do(&logv1.Command{Verb: &logv1.Command_PredictGenerations{PredictGenerations: v}}, triesMax, ignore)
 }

@@ -17,7 +17,7 @@ func (m *Model) finish() error {
 		return err
 	}
 	m.learnStops()
-	if err := cmp.Or(m.learnGangStops(), m.judgeDivisions()); err != nil {
+	if err := cmp.Or(m.learnGangStops(), m.judgeDivisions(), m.limitsHeld()); err != nil {
 		return err
 	}
 	if err := m.compareLedger(); err != nil {

@@ -46,7 +46,7 @@ func (n *node) available() int {
 	}
 	left := n.CoreCount()
 	for _, a := range n.running {
-		if a.follows && !a.frozen() {
+		if a.follows && a.ice == state.IceNone {
 			left -= int(a.CoresMin)
 		} else {
 			left -= a.cores.Len()

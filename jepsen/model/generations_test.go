@@ -16,7 +16,7 @@ type rolling struct {
 func (w *rolling) one() *logv1.Command {
 	last := uint64(w.s.Meta().LastTrajectory)
 	id := 1 + last - min(last, w.rand.Uint64N(12)) // or one that is not there yet
-	switch n := w.rand.IntN(60); {
+	switch n := w.rand.IntN(66); {
 	case n == 0:
 		return expireOf("n1", w.s.NodeByName("n1").Incarnation)
 	case n == 1:
@@ -39,6 +39,8 @@ func (w *rolling) one() *logv1.Command {
 		return &logv1.Command{Verb: &logv1.Command_CloseTrajectory{CloseTrajectory: &logv1.CloseTrajectory{Id: id}}}
 	case n < 34:
 		return &logv1.Command{Verb: &logv1.Command_PutSample{PutSample: &logv1.PutSample{TrajectoryId: id, KeepOpen: w.rand.IntN(4) == 0}}}
+	case n >= 60:
+		return w.predict(id)
 	}
 	c := &logv1.ReportGenerations{}
 	for range 1 + w.rand.IntN(4) {
@@ -60,6 +62,22 @@ func (w *rolling) register(name string) *logv1.Command {
 	}}}
 }
 
+// predict has a predictor service say something of the newest trajectories, mostly what is up to date.
+func (w *rolling) predict(last uint64) *logv1.Command {
+	c := &logv1.PredictGenerations{}
+	for id := last - min(last, 6); id <= last; id++ {
+		turns := w.rand.Uint32N(3)
+		if g := w.s.Generation(state.TrajectoryID(id)); g != nil && w.rand.IntN(8) > 0 {
+			turns = g.Trace.Turns
+		}
+		c.Predictions = append(c.Predictions, &logv1.GenerationPrediction{
+			TrajectoryId: id, Turns: turns, Tokens: w.rand.Uint64N(1 << w.rand.IntN(40)), TokensP50: w.rand.Uint64N(1 << w.rand.IntN(30)),
+			TokensP90: w.rand.Uint64N(1 << w.rand.IntN(30)), TurnsLeft: w.rand.Uint32N(1 << w.rand.IntN(20)),
+		})
+	}
+	return &logv1.Command{Verb: &logv1.Command_PredictGenerations{PredictGenerations: c}}
+}
+
 func (w *rolling) open() *logv1.Command {
 	c := &logv1.OpenTrajectory{MemoryBytes: 40, IdleTimeoutNs: 200 * second}
 	if w.rand.IntN(10) > 0 {
@@ -74,9 +92,9 @@ func (w *rolling) open() *logv1.Command {
 // TestRandomGenerations: from random rollouts the state machine learns and keeps of trajectories
 // what the model says.
 func TestRandomGenerations(t *testing.T) {
-	var learned, withSiblings, together int
+	var learned, withSiblings, together, said int
 	var chosen [4]int // by state.HardwareChoice
-	for seed := range uint64(4) {
+	for seed := range uint64(6) {
 		w := &rolling{world: newWorld(t, seed, &logv1.Settings{RetentionNs: 100 * second})}
 		w.must(t, levelThree, nodeOf("n1", 2, 1000), nodeOf("n2", 2, 1000))
 		w.must(t, &logv1.Command{Verb: &logv1.Command_RegisterWorker{RegisterWorker: &logv1.RegisterWorker{
@@ -111,13 +129,22 @@ func TestRandomGenerations(t *testing.T) {
 				withSiblings += int(g.SiblingsSeen)
 			}
 		}
-		w.s.Generations(0, func(g *state.Generation) bool { chosen[g.Choice.By]++; return true })
+		w.s.Generations(0, func(g *state.Generation) bool {
+			chosen[g.Choice.By]++
+			if g.Service.Said {
+				said++
+			}
+			return true
+		})
 		if n := len(w.model.workers.ending); n > 0 {
 			t.Errorf("seed %d: %d trajectories ended without an event", seed, n)
 		}
 	}
 	if chosen[state.HardwareRuled] < 10 || chosen[state.HardwareMeasured] < 10 {
 		t.Errorf("hardware was chosen %v times by the ways to choose it", chosen)
+	}
+	if said < 10 {
+		t.Errorf("a predictor service said something of %d trajectories", said)
 	}
 	if learned < 300 || withSiblings < 100 || together < 20 {
 		t.Errorf("%d trajectories were learned, %d stages had siblings, several were learned in %d entries", learned, withSiblings, together)

@@ -58,12 +58,10 @@ func (m *Model) pause(t *trajectory) {
 				m.touchNode(m.nodeByID[a.ReservedOn])
 			}
 		case a.CancelReason == 0:
-			if a.ice == state.IceThawing {
-				m.yields(a)
-				a.ice = state.IceFrozen
-			} else {
-				a.ice = state.IceWanted
+			if a.ice < state.IceThawing {
+				m.ices(a, state.IceWanted)
 			}
+			m.stopsThawing(a)
 			a.pause = t.Pauses
 		}
 	}
@@ -81,12 +79,21 @@ func (m *Model) resume(t *trajectory) {
 		switch {
 		case a.State == state.ActionQueued, a.CancelReason != 0:
 		case a.ice == state.IceFrozen && a.width > 0:
-			a.ice = state.IceThawing
+			a.ice = state.IceLimited
 			m.touchNode(m.nodeByID[a.Node])
 		default:
-			a.ice = state.IceNone
+			m.ices(a, state.IceNone)
 		}
 	}
+}
+
+// ices freezes an action to a degree by which others can be given more of its cores, or fewer.
+func (m *Model) ices(a *action, ice state.Ice) {
+	n := m.nodeByID[a.Node]
+	n.Spare -= a.spare()
+	a.ice = ice
+	n.Spare += a.spare()
+	m.touchNode(n)
 }
 
 // froze takes over what a node says that it has frozen. It counts only with the token of the live
@@ -131,7 +138,7 @@ func (m *Model) yields(a *action) {
 
 // spare is how many of its cores others may be given.
 func (a *action) spare() uint32 {
-	if !a.follows || a.ice > state.IceWanted {
+	if !a.follows || a.ice != state.IceNone {
 		return 0
 	}
 	return uint32(a.cores.Len()) - a.CoresMin
@@ -141,6 +148,8 @@ func (a *action) spare() uint32 {
 func (m *Model) stopsThawing(a *action) {
 	if a.ice == state.IceThawing {
 		m.yields(a)
+	}
+	if a.ice >= state.IceThawing {
 		a.ice = state.IceFrozen
 	}
 }
@@ -154,6 +163,10 @@ func (m *Model) learnThaws() error {
 	for _, id := range slices.Sorted(maps.Keys(m.nodeByID)) {
 		n := m.nodeByID[id]
 		for _, a := range n.running {
+			if at := m.s.Attempt(n.ID, a.ID); a.ice == state.IceLimited && at != nil && at.Ice != state.IceLimited {
+				a.ice = state.IceThawing
+				m.touchAction(a)
+			}
 			if a.ice != state.IceThawing {
 				continue
 			}
@@ -191,6 +204,29 @@ func (m *Model) thaws(n *node, a *action) error {
 	}
 	m.touchAction(a)
 	m.touchNode(n)
+	return nil
+}
+
+// limitsHeld: an action that was resumed waits for a limit only as long as its namespace holds too
+// many cores, with those of actions that go on already, and only behind others that do.
+func (m *Model) limitsHeld() error {
+	first, resuming := map[state.NamespaceID]*action{}, map[state.NamespaceID]int{}
+	for _, n := range m.nodes {
+		for _, a := range n.running {
+			switch b := first[a.Namespace]; {
+			case a.ice == state.IceThawing:
+				resuming[a.Namespace] += int(a.width) - a.cores.Len()
+			case a.ice == state.IceLimited && (b == nil || a.ID < b.ID):
+				first[a.Namespace] = a
+			}
+		}
+	}
+	for _, ns := range slices.Sorted(maps.Keys(first)) {
+		most, held := int(m.settingsOf(ns).CoresMax), m.holds(ns).Cores+resuming[ns]
+		if width := int(first[ns].width); most == 0 || held == 0 || held+width <= most {
+			return fmt.Errorf("action %d waits to go on with %d cores, and its namespace holds %d of at most %d", first[ns].ID, width, held, most)
+		}
+	}
 	return nil
 }
 

@@ -49,6 +49,8 @@ type workers struct {
 	// touched are the trajectories whose rows the entry changed; grown those whose prediction is
 	// taken over.
 	touched, grown map[state.TrajectoryID]bool
+	// said is what the predictor service said in the entry.
+	said map[state.TrajectoryID]saidLength
 }
 
 func newWorkers() workers {
@@ -56,12 +58,14 @@ func newWorkers() workers {
 		all: map[string]*state.Worker{}, pools: map[string]*state.WorkerPool{}, affinities: map[lengthName]*state.Affinity{}, generations: map[state.TrajectoryID]*state.Generation{},
 		traces: map[state.TrajectoryID]*lengthTrace{}, ending: map[state.TrajectoryID]bool{},
 		touched: map[state.TrajectoryID]bool{}, grown: map[state.TrajectoryID]bool{},
+		said: map[state.TrajectoryID]saidLength{},
 	}
 }
 
 func (m *Model) beginWorkers() {
 	clear(m.workers.touched)
 	clear(m.workers.grown)
+	clear(m.workers.said)
 }
 
 func (m *Model) workerCommand(c *logv1.Command, got *logv1.Result) (known bool, err error) {
@@ -79,6 +83,8 @@ func (m *Model) workerCommand(c *logv1.Command, got *logv1.Result) (known bool, 
 		do = func() error { return m.suspendTrajectory(v.SuspendTrajectory, got) }
 	case *logv1.Command_MoveGenerations:
 		do = func() error { return m.moveGenerations(v.MoveGenerations, got) }
+	case *logv1.Command_PredictGenerations:
+		do = func() error { return m.predictGenerations(v.PredictGenerations, got) }
 	case *logv1.Command_ChangeWorkerPool:
 		do = func() error { return m.changeWorkerPool(v.ChangeWorkerPool, got) }
 	case *logv1.Command_SetAffinity:
@@ -331,6 +337,10 @@ func (m *Model) reportGeneration(r *logv1.GenerationReport) {
 		turns: r.Turns, output: r.OutputTokens, context: r.ContextTokens, toolNS: r.ToolNs, finish: r.FinishReason,
 	}, said, mean)
 	g.Trace = trace.row()
+	if r.Turns > 0 {
+		g.Service = state.ServicePrediction{}
+		delete(m.workers.said, id)
+	}
 	m.workers.touched[id], m.workers.grown[id] = true, true
 	if t := m.trajectories[id]; t.IdleTimeoutNS > 0 && len(t.live) == 0 {
 		t.IdleSince = m.now
@@ -440,8 +450,7 @@ func (m *Model) takePredictions() {
 		if got == nil || g == nil {
 			continue
 		}
-		g.Predicted, g.FirstPredicted = got.Predicted, got.FirstPredicted
-		g.Prefill = got.Prefill
+		m.takePrediction(g, got)
 		p := new(big.Int).SetUint64(g.Predicted)
 		of := new(big.Int).Add(p, big.NewInt(16384))
 		p.Div(p.Mul(p, big.NewInt(1_000_000)), of)

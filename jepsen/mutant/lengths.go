@@ -26,4 +26,16 @@ var lengths = []Mutant{
 			"o != nil {"}},
 		Hunt: Hunt{Engine: Tests, Args: []string{"jepsen/model", "TestRandomGenerations"}},
 	},
+	{
+		Name:  "outdated-service-prediction",
+		Bug:   "what a predictor service said of a turn that is over counts",
+		Edits: []Edit{{"fsm/predictor.go", " || old.Trace.Turns != p.Turns {", " {"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"jepsen/model", "TestRandomGenerations"}},
+	},
+	{
+		Name:  "service-prediction-stays",
+		Bug:   "what a predictor service said counts after the next turn",
+		Edits: []Edit{{"fsm/generation.go", "	g.Service = state.ServicePrediction{}\n	x.expect", "	if g.Service.Said {\n		return\n	}\n	x.expect"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"jepsen/model", "TestRandomGenerations"}},
+	},
 }

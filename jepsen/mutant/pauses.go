@@ -3,6 +3,24 @@ package mutant
 // pauses are bugs of paused trajectories: of the state machine, and of agents.
 var pauses = []Mutant{
 	{
+		Name:  "paused-spares",
+		Bug:   "the cores of an action that is being frozen are given to others one by one",
+		Edits: []Edit{{"fsm/state/rows.go", "r.Least == 0 || r.Ice != IceNone {", "r.Least == 0 || r.Ice > IceWanted {"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/pauses"}},
+	},
+	{
+		Name:  "resumed-exceeds-its-limit",
+		Bug:   "a resumed action goes on with cores that its namespace may not have",
+		Edits: []Edit{{"sched/thaw.go", "	return s.CoresMax == 0 || ", "	return true || s.CoresMax == 0 || "}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/pauses"}},
+	},
+	{
+		Name:  "resumed-is-passed",
+		Bug:   "new actions of a namespace take the cores that a resumed one waits for",
+		Edits: []Edit{{"sched/order/fair.go", "held.Cores+held.Resuming+held.Limited+n*int(a.CoresMin)", "held.Cores+held.Resuming+n*int(a.CoresMin)"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/pauses"}},
+	},
+	{
 		Name:  "paused-starts",
 		Bug:   "an action that is submitted to a paused trajectory is started",
 		Edits: []Edit{{"fsm/submit.go", "	a.Aside = x.held(a.Trajectory)\n", ""}},

@@ -17,7 +17,7 @@ var shares = []Mutant{
 	{
 		Name:  "limit-ignored",
 		Bug:   "actions of a namespace start that holds all the cores that it may have",
-		Edits: []Edit{{"sched/order/fair.go", "	case s.CoresMax > 0 && a.CoresMin > 0 && held.Cores+n*int(a.CoresMin) > int(s.CoresMax):", "	case false:"}},
+		Edits: []Edit{{"sched/order/fair.go", "	case s.CoresMax > 0 && a.CoresMin > 0 && held.Cores+held.Resuming+held.Limited+n*int(a.CoresMin) > int(s.CoresMax):", "	case false:"}},
 		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestLimitsHold"}},
 	},
 	{

@@ -221,7 +221,7 @@ func exceeds(s *state.NamespaceSettings, held state.Held, a *state.Action, n int
 	switch {
 	case s.RunningMax > 0 && held.Running+n > int(s.RunningMax):
 		return RunningLimit
-	case s.CoresMax > 0 && a.CoresMin > 0 && held.Cores+n*int(a.CoresMin) > int(s.CoresMax):
+	case s.CoresMax > 0 && a.CoresMin > 0 && held.Cores+held.Resuming+held.Limited+n*int(a.CoresMin) > int(s.CoresMax):
 		return CoresLimit
 	case s.GPUsMax > 0 && a.GPUs() != nil && held.GPUs+n*int(a.GPUs().Degrees[0]) > int(s.GPUsMax):
 		return GPUsLimit

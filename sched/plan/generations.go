@@ -50,6 +50,7 @@ func forPolicy(v *state.State, policy string) *logv1.Command {
 	for i, g := range all {
 		t.Lengths = append(t.Lengths, int64(min(g.Predicted, partition.LengthMax)))
 		running[i] = partition.Running{Home: home[g.Trajectory], Movable: !g.Generating && !g.Suspended}
+		running[i].Refuses = refusals(g, v.AffinityOf(policy, g.TaskClass), rows, home[g.Trajectory])
 		if g.Trace.Turns > 0 { // one that has not started has no prefix anywhere
 			running[i].MoveNS = worker.PrefillNS(prefill, g.PrefixTokens())
 		}
@@ -62,17 +63,26 @@ func forPolicy(v *state.State, policy string) *logv1.Command {
 	c := &logv1.MoveGenerations{}
 	for _, m := range moves {
 		g := all[m.Trajectory]
-		if worker.Worse(g, v.AffinityOf(policy, g.TaskClass), rows[m.From], rows[m.To]) {
-			continue
-		}
 		c.Moves = append(c.Moves, &logv1.GenerationMove{
 			TrajectoryId: uint64(g.Trajectory), From: rows[m.From].Name, To: rows[m.To].Name,
 		})
 	}
-	if len(c.Moves) == 0 {
-		return nil
-	}
 	return &logv1.Command{Verb: &logv1.Command_MoveGenerations{MoveGenerations: c}}
+}
+
+// refusals are the workers whose hardware a trajectory wants less than that of its own; nil: none. The
+// planner knows them, so that such a trajectory goes to the best of the others, and no other move is
+// made or left out for the sake of one that does not happen.
+func refusals(g *state.Generation, a *state.Affinity, rows []*state.Worker, home int) (refuses []bool) {
+	for i, w := range rows {
+		if worker.Worse(g, a, rows[home], w) {
+			if refuses == nil {
+				refuses = make([]bool, len(rows))
+			}
+			refuses[i] = true
+		}
+	}
+	return refuses
 }
 
 // upWorkers returns the workers of a policy that are up, what a partition knows of them, and the

@@ -96,3 +96,29 @@ func TestNothingIsPlannedForOneWorker(t *testing.T) {
 		t.Errorf("the other drains: %v", moves)
 	}
 }
+
+// TestMovesThatAreRefusedLeaveOthers: the worker that would drain first has hardware that is wanted
+// less, so trajectories go to the next one.
+func TestMovesThatAreRefusedLeaveOthers(t *testing.T) {
+	s := generating(1_000_000, []uint64{9000, 8000, 7000}, nil)
+	for _, name := range []string{"a", "b", "c"} {
+		w := *s.Worker("a")
+		w.Name, w.Hardware = name, map[string]string{"a": "good", "b": "poor", "c": "good"}[name]
+		s.PutWorker(&w)
+	}
+	s.PutGeneration(&state.Generation{Trajectory: 4, Policy: "p", Worker: "c", Predicted: 1000, Cause: state.PlacedOpened, Trace: state.LengthTrace{Turns: 1, ContextTokens: 1000}})
+	for id := range state.TrajectoryID(4) {
+		g := *s.Generation(id + 1)
+		g.Hardware = []string{"good"}
+		s.PutGeneration(&g)
+	}
+	moves := movesOf(plan.Generations(s))
+	if len(moves) == 0 {
+		t.Error("no trajectory leaves the worker with three long ones")
+	}
+	for _, m := range moves {
+		if m.To != "c" {
+			t.Errorf("trajectory %d goes to %s", m.TrajectoryId, m.To)
+		}
+	}
+}

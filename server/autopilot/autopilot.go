@@ -14,7 +14,7 @@ type Settings struct {
 	// RemoveAfter is how long a server must have been dead to be removed; 0: none is.
 	RemoveAfter time.Duration
 	// VotersMin is the fewest voters to leave, with replacements that have joined and are
-	// healthy counted among them.
+	// healthy counted among them. A zone has a second voter only to have as many.
 	VotersMin int
 }
 
@@ -22,6 +22,8 @@ type Settings struct {
 type Server struct {
 	ID, Address   string
 	Voter, Leader bool
+	// Zone is the redundancy zone that the server told last; empty: it has none, or none is known.
+	Zone string
 	// Dead: it does not answer. A server that answers may be unhealthy for a Reason: in
 	// quarantine, far behind, not the server that it should be.
 	Dead   bool
@@ -124,6 +126,7 @@ type Verb int
 const (
 	Wait Verb = iota
 	Promote
+	Demote
 	Remove
 )
 
@@ -133,14 +136,11 @@ func (p *Pilot) Next() (verb Verb, s Server) {
 	if !p.settings.Enabled {
 		return Wait, Server{}
 	}
-	for _, s := range p.servers {
-		if verb, _ := p.plan(s); verb == Remove {
-			return verb, s
-		}
-	}
-	for _, s := range p.servers {
-		if verb, _ := p.plan(s); verb == Promote {
-			return verb, s
+	for _, first := range []Verb{Remove, Promote, Demote} {
+		for _, s := range p.servers {
+			if verb, _ := p.plan(s); verb == first {
+				return verb, s
+			}
 		}
 	}
 	return Wait, Server{}
@@ -157,10 +157,14 @@ func (p *Pilot) Plan(s Server) string {
 
 func (p *Pilot) plan(s Server) (Verb, string) {
 	switch {
+	case s.Dead && s.Voter && p.replaced(s):
+		return p.planReplacement(s)
 	case s.Dead && !s.Leader && p.settings.RemoveAfter > 0:
 		return p.planRemoval(s)
 	case !s.Voter && s.Healthy():
 		return p.planVote(s)
+	case p.surplus(s):
+		return p.planDemotion(s)
 	}
 	return Wait, ""
 }
@@ -183,17 +187,26 @@ func (p *Pilot) planRemoval(s Server) (Verb, string) {
 	return Remove, "is removed"
 }
 
-// replacements are the servers that get a vote as soon as all voters are there.
+// replacements are the servers that get a vote as soon as all voters are there, if there are
+// fewer voters than VotersMin.
 func (p *Pilot) replacements() (n int) {
 	for _, s := range p.servers {
-		if !s.Voter && s.Healthy() && p.For(s) >= p.settings.PromoteAfter {
+		if p.stable(s) {
 			n++
 		}
 	}
 	return n
 }
 
+// stable reports whether a server has no vote and has been healthy long enough to get one.
+func (p *Pilot) stable(s Server) bool {
+	return !s.Voter && s.Healthy() && p.For(s) >= p.settings.PromoteAfter
+}
+
 func (p *Pilot) planVote(s Server) (Verb, string) {
+	if why := p.spare(s); why != "" {
+		return Wait, why
+	}
 	if left := p.settings.PromoteAfter - p.For(s); left > 0 {
 		return Wait, fmt.Sprintf("gets a vote in %s if it stays healthy", left.Round(time.Second))
 	}

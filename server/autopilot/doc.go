@@ -1,6 +1,7 @@
 // Package autopilot decides when a leader changes the members of the cluster by itself: a
 // server that joined gets a vote when it has been healthy for a while, and a server that has
-// been dead for long is removed if enough voters are left. It is the idea of
+// been dead for long is removed if enough voters are left. Of the servers of a redundancy
+// zone one votes, and the others are spares. It is the idea of
 // hashicorp/raft-autopilot, told what was seen and when, so that tests can tell it anything.
 //
 // That module itself does not fit. It takes from a membership layer which servers live,

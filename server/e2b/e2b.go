@@ -173,6 +173,7 @@ type api struct {
 	files        rotav1connect.FileServiceClient
 	streams      rotav1connect.StreamServiceClient
 	access       rotav1connect.AccessServiceClient
+	snapshots    rotav1connect.SnapshotServiceClient
 }
 
 // apiFor returns the API for a request. Its key is a token of rota if it looks like one, and
@@ -190,6 +191,7 @@ func (e *E2B) apiFor(r *http.Request, key string) api {
 		files:        rotav1connect.NewFileServiceClient(c, base, opt),
 		streams:      rotav1connect.NewStreamServiceClient(c, base, opt),
 		access:       rotav1connect.NewAccessServiceClient(c, base, opt),
+		snapshots:    rotav1connect.NewSnapshotServiceClient(c, base, opt),
 	}
 }
 

@@ -38,6 +38,7 @@ type cluster struct {
 	rotav1connect.UnimplementedActionServiceHandler
 	rotav1connect.UnimplementedStreamServiceHandler
 	rotav1connect.UnimplementedAccessServiceHandler
+	rotav1connect.UnimplementedSnapshotServiceHandler
 	mu    sync.Mutex
 	files map[string]string
 	// bearer is what the newest call was authorized with, run what it was to run.
@@ -55,7 +56,10 @@ type cluster struct {
 	state rotav1.TrajectoryState
 	// pause is that of trajectory 7, extended what it was extended by.
 	pause    rotav1.PauseState
+	lost     bool // the first answer to a pause and to a resumption
 	extended []*rotav1.ExtendTrajectoryRequest
+	// kept is a snapshot of trajectory 7; nil: there is none.
+	kept *rotav1.Snapshot
 	// before is asked before each call, by the name of its method, and may refuse it.
 	before func(ctx context.Context, method string, req any) error
 }
@@ -84,6 +88,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	mux.Handle(rotav1connect.NewActionServiceHandler(c, c.refused()))
 	mux.Handle(rotav1connect.NewStreamServiceHandler(c, c.refused()))
 	mux.Handle(rotav1connect.NewAccessServiceHandler(c, c.refused()))
+	mux.Handle(rotav1connect.NewSnapshotServiceHandler(c, c.refused()))
 	mux.ServeHTTP(w, r)
 }
 
@@ -247,7 +252,7 @@ func TestRouting(t *testing.T) {
 		{"GET", "/sandboxes/t18446744073709551616", nil, 404, "no sandbox"},
 		{"POST", "/sandboxes/t7/fork", nil, 501, "rota does not fork sandboxes"},
 		{"GET", "/v2/templates", nil, 501, "rota does not serve this part"},
-		{"GET", "/snapshots", nil, 501, "rota does not serve this part"},
+		{"DELETE", "/templates/base", nil, 404, "listed by an operator"},
 	} {
 		status, body, _ := call(t, x.method, server.URL+x.path, nil, x.headers...)
 		if status != x.status || !strings.Contains(body, x.says) {

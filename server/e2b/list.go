@@ -52,6 +52,19 @@ func statesOf(query url.Values) []string {
 	return nil
 }
 
+// limitIn is how many a page may have.
+func limitIn(query url.Values) (uint32, error) {
+	text := query.Get("limit")
+	if text == "" {
+		return listMax, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 31)
+	if err != nil || n == 0 {
+		return 0, invalid("limit is a number from 1 on")
+	}
+	return uint32(min(n, listMax)), nil
+}
+
 func listRequest(query url.Values) (*rotav1.ListTrajectoriesRequest, error) {
 	req := &rotav1.ListTrajectoriesRequest{
 		States: []rotav1.TrajectoryState{rotav1.TrajectoryState_TRAJECTORY_STATE_OPEN},
@@ -73,12 +86,8 @@ func listRequest(query url.Values) (*rotav1.ListTrajectoriesRequest, error) {
 	if name := query.Get("template"); name != "" {
 		req.Labels[templateLabel] = name
 	}
-	if text := query.Get("limit"); text != "" {
-		n, err := strconv.ParseUint(text, 10, 31)
-		if err != nil || n == 0 {
-			return nil, invalid("limit is a number from 1 on")
-		}
-		req.PageSize = uint32(min(n, listMax))
+	if req.PageSize, err = limitIn(query); err != nil {
+		return nil, err
 	}
 	switch order := query.Get("order"); order {
 	case "", "desc":

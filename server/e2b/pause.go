@@ -33,7 +33,9 @@ func stateOf(t *rotav1.Trajectory) string {
 	return "running"
 }
 
-// pause freezes all processes of a sandbox, and answers when they are frozen.
+// pause freezes all processes of a sandbox, and answers when they are frozen. A sandbox that was paused
+// before gets 409, which the SDK tells its caller as false. One that ran when the request arrived does
+// not: its pause may have been asked of the cluster twice, after an answer that was lost.
 func (e *E2B) pause(r *http.Request, a api) (int, any, error) {
 	t, err := of(r, a)
 	if err != nil {
@@ -51,13 +53,14 @@ func (e *E2B) pause(r *http.Request, a api) (int, any, error) {
 		return 0, nil, invalid("rota pauses processes with their memory: leave memory out, or kill the processes before the pause")
 	}
 	resp, err := a.trajectories.PauseTrajectory(r.Context(), &rotav1.PauseTrajectoryRequest{Id: t.Id})
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, nil, err
-	case !resp.Changed:
-		return 0, nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("sandbox %s is paused already", sandboxID(t.Id)))
 	}
-	return http.StatusNoContent, nil, frozen(r.Context(), a, resp.Trajectory)
+	err = frozen(r.Context(), a, resp.Trajectory)
+	if err == nil && isPaused(t) && !resp.Changed {
+		err = connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("sandbox %s is paused already", sandboxID(t.Id)))
+	}
+	return http.StatusNoContent, nil, err
 }
 
 // frozen waits until nothing of a paused sandbox runs.
@@ -96,8 +99,8 @@ func (e *E2B) resume(r *http.Request, a api) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	changed, err := goOn(r, a, t, timeout, false)
-	if err == nil && !changed {
+	paused, err := goOn(r, a, t, timeout, false)
+	if err == nil && !paused {
 		err = connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("sandbox %s is not paused", sandboxID(t.Id)))
 	}
 	return http.StatusCreated, newStarted(r, t), err
@@ -105,13 +108,14 @@ func (e *E2B) resume(r *http.Request, a api) (int, any, error) {
 
 // goOn resumes a sandbox, which then lives for a time, or for at least that. The time is set first,
 // so that the sandbox does not end in between.
-func goOn(r *http.Request, a api, t *rotav1.Trajectory, timeout time.Duration, atLeast bool) (changed bool, err error) {
+// It reports whether it was paused: that the cluster changes nothing may be the second try's answer.
+func goOn(r *http.Request, a api, t *rotav1.Trajectory, timeout time.Duration, atLeast bool) (paused bool, err error) {
 	if !isPaused(t) {
 		return false, nil
 	}
 	if _, err = extendBy(r, a, t, timeout, atLeast); err != nil {
 		return false, err
 	}
-	resp, err := a.trajectories.ResumeTrajectory(r.Context(), &rotav1.ResumeTrajectoryRequest{Id: t.Id})
-	return resp.GetChanged(), err
+	_, err = a.trajectories.ResumeTrajectory(r.Context(), &rotav1.ResumeTrajectoryRequest{Id: t.Id})
+	return true, err
 }

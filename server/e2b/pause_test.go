@@ -12,15 +12,15 @@ import (
 )
 
 func (c *cluster) PauseTrajectory(_ context.Context, req *rotav1.PauseTrajectoryRequest) (*rotav1.PauseTrajectoryResponse, error) {
-	changed := c.pause == rotav1.PauseState_PAUSE_STATE_UNSPECIFIED
-	if changed {
+	changed := c.pause == rotav1.PauseState_PAUSE_STATE_UNSPECIFIED && !c.lost
+	if c.pause == rotav1.PauseState_PAUSE_STATE_UNSPECIFIED {
 		c.pause = rotav1.PauseState_PAUSE_STATE_PAUSED
 	}
 	return &rotav1.PauseTrajectoryResponse{Changed: changed, Trajectory: &rotav1.Trajectory{Id: req.Id, Pause: c.pause}}, nil
 }
 
 func (c *cluster) ResumeTrajectory(context.Context, *rotav1.ResumeTrajectoryRequest) (*rotav1.ResumeTrajectoryResponse, error) {
-	changed := c.pause != rotav1.PauseState_PAUSE_STATE_UNSPECIFIED
+	changed := c.pause != rotav1.PauseState_PAUSE_STATE_UNSPECIFIED && !c.lost
 	c.pause = rotav1.PauseState_PAUSE_STATE_UNSPECIFIED
 	return &rotav1.ResumeTrajectoryResponse{Changed: changed}, nil
 }
@@ -64,6 +64,29 @@ func TestPause(t *testing.T) {
 	}
 	if status := post("resume", strings.NewReader(`{"autoPause":true}`)); status != http.StatusBadRequest {
 		t.Errorf("resumed to pause by itself: %d", status)
+	}
+}
+
+// TestAnAnswerIsLost: the call was made again, and changed nothing then. Its caller is not told of a
+// conflict with itself.
+func TestAnAnswerIsLost(t *testing.T) {
+	c, server, _ := world(t)
+	c.lost = true
+	for _, tt := range []struct {
+		path string
+		want []int
+	}{
+		{"pause", []int{http.StatusNoContent, http.StatusConflict}},
+		{"resume", []int{http.StatusCreated, http.StatusConflict}},
+		{"pause", []int{http.StatusNoContent}},
+		{"connect", []int{http.StatusCreated, http.StatusOK}},
+	} {
+		for i, want := range tt.want {
+			status, body, _ := call(t, "POST", server.URL+"/sandboxes/t7/"+tt.path, strings.NewReader("{}"), "Content-Type", "application/json")
+			if status != want {
+				t.Errorf("%s, time %d: %d %s, want %d", tt.path, i+1, status, body, want)
+			}
+		}
 	}
 }
 

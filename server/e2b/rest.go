@@ -51,7 +51,9 @@ func (e *E2B) restRoutes() *http.ServeMux {
 	mux.HandleFunc("GET /v2/sandboxes", e.list)
 	add("POST", "/sandboxes/{id}/pause", e.pause)
 	add("POST", "/sandboxes/{id}/resume", e.resume)
-	add("POST", "/sandboxes/{id}/snapshots", missing("make snapshots of sandboxes"))
+	add("POST", "/sandboxes/{id}/snapshots", e.createSnapshot)
+	mux.HandleFunc("GET /snapshots", e.listSnapshots)
+	add("DELETE", "/templates/{id}", e.deleteSnapshot)
 	add("POST", "/sandboxes/{id}/fork", missing("fork sandboxes"))
 	add("PUT", "/sandboxes/{id}/network", missing("change the network of sandboxes"))
 	add("GET", "/sandboxes/{id}/metrics", missing("sample sandboxes for E2B: rota action get shows what each process used"))
@@ -177,21 +179,21 @@ func (e *E2B) create(r *http.Request, a api) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	t, ok := e.opts.Templates[n.TemplateID]
-	if !ok {
-		return 0, nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no template %.100q: the server's --e2b-templates names those that there are", n.TemplateID))
+	name, t, snapshot, err := e.madeOf(r.Context(), a, n.TemplateID)
+	if err != nil {
+		return 0, nil, err
 	}
 	if timeout == 0 {
 		return 0, nil, invalid("the timeout of a new sandbox must be at least a second")
 	}
-	labels := map[string]string{templateLabel: n.TemplateID}
+	labels := map[string]string{templateLabel: name}
 	for key, value := range n.Metadata {
 		labels[key] = value
 	}
 	opened, err := open(r.Context(), a, &rotav1.OpenTrajectoryRequest{
 		RequestId: "e2b-" + rand.Text(),
 		Namespace: r.Header.Get(namespaceHeader), Pool: t.Pool, MemoryBytes: t.MemoryBytes, Labels: labels,
-		Timeout: durationpb.New(timeout), Spec: &rotav1.TrajectorySpec{Env: n.EnvVars},
+		Timeout: durationpb.New(timeout), Spec: &rotav1.TrajectorySpec{Env: n.EnvVars}, SnapshotId: snapshot,
 	})
 	if err != nil {
 		return 0, nil, err

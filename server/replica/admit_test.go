@@ -2,6 +2,7 @@ package replica
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -223,4 +224,64 @@ func TestATransferSaysWhyItFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the other leads", other.replica.IsLeader)
+}
+
+// A voter that becomes a spare stays a member, and gets its vote back.
+func TestAVoteIsTakenAndGivenBack(t *testing.T) {
+	c := newCluster(t, 3, impatient)
+	spare, other := c.followers()[0], c.followers()[1]
+	demote := func(id string) func(*Replica) error {
+		return func(r *Replica) error { return r.DemotePeer(c.ctx(), id) }
+	}
+	c.refuses("a stranger", ErrUnknownPeer, demote("s9"))
+	c.refuses("the leader", ErrLeaderVotes, demote(c.leader().id))
+	for range 2 { // what is so already is no error
+		if err := c.leader().replica.DemotePeer(c.ctx(), spare.id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	peers, _ := c.leader().replica.Peers(c.ctx())
+	if len(peers) != 3 || slices.ContainsFunc(peers, func(p Peer) bool { return p.Voter == (p.ID == spare.id) }) {
+		t.Errorf("members %+v", peers)
+	}
+	c.propose(c.leader(), "with a spare")
+	c.agree()
+	if err := c.leader().replica.AddPeer(c.ctx(), spare.id, spare.address, true); err != nil {
+		t.Fatal(err)
+	}
+	c.kill(other)
+	c.refuses("one of two voters that answer", ErrNoMajority, demote(spare.id))
+	if err := c.leader().replica.DemotePeer(c.ctx(), other.id); err != nil {
+		t.Fatalf("the dead one: %v", err)
+	}
+	c.propose(c.leader(), "without the dead one")
+}
+
+// The zone of a server that died is known to the next leader.
+func TestANewLeaderKnowsTheZoneOfTheOldOne(t *testing.T) {
+	c := newCluster(t, 3, func(cfg *Config) {
+		impatient(cfg)
+		cfg.Zone = "of " + cfg.ServerID
+	})
+	zones := func() map[string]string {
+		seen, err := c.leader().replica.Survey(c.ctx())
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := map[string]string{}
+		for _, s := range seen {
+			told[s.ID] = s.Zone
+		}
+		return told
+	}
+	want := map[string]string{"s1": "of s1", "s2": "of s2", "s3": "of s3"}
+	for range 2 { // the second tells the others what the first found
+		if got := zones(); !maps.Equal(got, want) {
+			t.Errorf("zones %v", got)
+		}
+	}
+	c.kill(c.leader())
+	if got := zones(); !maps.Equal(got, want) {
+		t.Errorf("the new leader knows %v", got)
+	}
 }

@@ -75,6 +75,8 @@ type Config struct {
 	LogStore StoreKind
 	// Address is the advertised host:port.
 	Address string
+	// Zone is the redundancy zone that the server tells others; empty: none.
+	Zone    string
 	Machine Machine
 	// Stream carries raft's RPCs. The replica closes it.
 	Stream raft.StreamLayer

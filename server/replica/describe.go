@@ -16,11 +16,12 @@ import (
 const askTimeout = 2 * time.Second
 
 // ServeDescribe answers PeerService.Describe, on any server.
-func (r *Replica) ServeDescribe(context.Context, *peerv1.DescribeRequest) (*peerv1.DescribeResponse, error) {
+func (r *Replica) ServeDescribe(_ context.Context, req *peerv1.DescribeRequest) (*peerv1.DescribeResponse, error) {
+	r.zones.learn(req.Zones)
 	s := r.Status()
 	return &peerv1.DescribeResponse{
 		ServerId: s.ID, Address: s.Address, ClusterId: r.clusterID(), Quarantine: s.Reason,
-		LastIndex: s.LastIndex, AppliedIndex: r.raft.AppliedIndex(),
+		LastIndex: s.LastIndex, AppliedIndex: r.raft.AppliedIndex(), Zone: r.cfg.Zone,
 	}, nil
 }
 
@@ -39,7 +40,7 @@ func (r *Replica) meet(ctx context.Context, id, address string) (*peerv1.Describ
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	d, err := r.cfg.PeerClient(address).Describe(ctx, &peerv1.DescribeRequest{})
+	d, err := r.cfg.PeerClient(address).Describe(ctx, &peerv1.DescribeRequest{Zones: r.zones.known()})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s does not answer at %s (%w)", ErrNotReady, id, address, err)
 	}
@@ -82,10 +83,11 @@ func (r *Replica) describe(address string) (*peerv1.DescribeResponse, error) {
 // Sight is a member as the leader sees it.
 type Sight struct {
 	Peer
-	// Applied is the newest entry that it has applied, Quarantine why it does not vote. Err
-	// is ErrNotReady if it does not answer, and ErrWrongServer if another one does.
+	// Applied is the newest entry that it has applied, Quarantine why it does not vote, Zone
+	// the redundancy zone that it told last. Err is ErrNotReady if it does not answer, and ErrWrongServer if another one does.
 	Applied    uint64
 	Quarantine string
+	Zone       string
 	Err        error
 }
 
@@ -100,12 +102,21 @@ func (r *Replica) Survey(ctx context.Context) ([]Sight, error) {
 		servers[i] = raft.Server{ID: raft.ServerID(p.ID), Address: raft.ServerAddress(p.Address)}
 	}
 	seen := make([]Sight, len(peers))
+	zones := map[string]string{r.cfg.ServerID: r.cfg.Zone}
 	for i, e := range r.meetAll(ctx, servers) {
 		seen[i] = Sight{Peer: peers[i], Applied: e.is.GetAppliedIndex(), Quarantine: e.is.GetQuarantine(), Err: e.err}
-		if peers[i].ID == r.cfg.ServerID { // it need not reach itself
+		switch {
+		case peers[i].ID == r.cfg.ServerID: // it need not reach itself
 			s := r.Status()
 			seen[i].Applied, seen[i].Quarantine, seen[i].Err = s.Applied, s.Reason, nil
+		case e.err == nil:
+			zones[peers[i].ID] = e.is.Zone
 		}
+	}
+	r.zones.learn(zones)
+	known := r.zones.known()
+	for i := range seen {
+		seen[i].Zone = known[seen[i].ID]
 	}
 	return seen, nil
 }

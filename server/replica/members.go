@@ -59,6 +59,33 @@ func (r *Replica) RemovePeer(ctx context.Context, id string) error {
 	})
 }
 
+// ErrLeaderVotes says that the leader cannot give up its own vote.
+var ErrLeaderVotes = errors.New("the leader keeps its vote: transfer the leadership first")
+
+// DemotePeer takes the vote of a server, which stays a member. On the leader only. It waits
+// for a majority of the voters that would be left to answer, and refuses with ErrNoMajority.
+// A server without a vote is no error.
+func (r *Replica) DemotePeer(ctx context.Context, id string) error {
+	return r.persist(ctx, func(ctx context.Context) error {
+		m := r.members()
+		s, ok := m.find(id)
+		switch {
+		case !ok:
+			return ErrUnknownPeer
+		case s.Suffrage != raft.Voter:
+			return r.settled(ctx, m)
+		case id == r.cfg.ServerID:
+			return ErrLeaderVotes
+		}
+		if err := r.majorityWithout(ctx, m, s.ID); err != nil {
+			return err
+		}
+		return r.change(ctx, "demote peer", func(timeout time.Duration) raft.Future {
+			return r.raft.DemoteVoter(s.ID, m.index, timeout)
+		})
+	})
+}
+
 // ErrSnapshotLater says that the newest entry is a change of members, which a
 // snapshot cannot end with.
 var ErrSnapshotLater = errors.New("a snapshot cannot be taken right after a change of members: try again when something was committed since")

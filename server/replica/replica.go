@@ -25,6 +25,7 @@ type Replica struct {
 
 	quarantine quarantine
 	strangers  strangers
+	zones      zones
 
 	lead     atomic.Pointer[leadership] // nil unless this server leads and is ready
 	leadMu   sync.Mutex                 // orders changes of lead and what leaderCh is told

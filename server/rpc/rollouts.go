@@ -67,11 +67,38 @@ func (s *Server) GetRollout(ctx context.Context, req *rotav1.GetRolloutRequest) 
 	if err := s.catchUp(ctx, req.AllowStale); err != nil {
 		return nil, err
 	}
-	r, err := s.rollout(state.RolloutID(req.Id))
-	if err != nil || !req.Groups {
-		return &rotav1.GetRolloutResponse{Rollout: r}, err
+	id := state.RolloutID(req.Id)
+	r, err := s.rollout(id)
+	if err != nil {
+		return nil, err
 	}
-	return &rotav1.GetRolloutResponse{Rollout: r, Groups: s.rolloutGroups(state.RolloutID(req.Id), req.FirstGroup)}, nil
+	resp := &rotav1.GetRolloutResponse{Rollout: r, Predictions: s.predictions(id)}
+	if req.Groups {
+		resp.Groups = s.rolloutGroups(id, req.FirstGroup)
+	}
+	return resp, nil
+}
+
+// predictedMembersMax bounds how many members of a rollout are looked at for predictions.
+const predictedMembersMax = 1 << 16
+
+// predictions counts whose predictions the trajectories of a rollout are ordered by.
+func (s *Server) predictions(id state.RolloutID) *rotav1.RolloutPredictions {
+	st, k, members := s.Machine.Fork(), &rotav1.RolloutPredictions{}, 0
+	st.RolloutGroups(id, 0, func(group *state.RolloutGroup) bool {
+		for i := range group.Members {
+			switch g := st.Generation(group.Members[i].Trajectory); {
+			case g == nil || g.Ended:
+			case g.Service.Said:
+				k.Service++
+			default:
+				k.Own++
+			}
+		}
+		members += len(group.Members)
+		return members < predictedMembersMax
+	})
+	return k
 }
 
 func (s *Server) rollout(id state.RolloutID) (m *rotav1.Rollout, err error) {

@@ -177,7 +177,8 @@ func trajectorySpecOf(encoded string) (*rotav1.TrajectorySpec, error) {
 }
 
 // fromSnapshot completes the request of a trajectory that begins with a snapshot: it lives in the pool
-// of the snapshot's node and in a container of its image, with the environment of its trajectory.
+// of the snapshot's node and in a container of its image, with the environment of its trajectory. A
+// repetition of a request that was carried out is left as it is if the snapshot is gone.
 func (s *Server) fromSnapshot(ctx context.Context, req *rotav1.OpenTrajectoryRequest) (*rotav1.OpenTrajectoryRequest, error) {
 	if req.SnapshotId == 0 {
 		return req, nil
@@ -188,6 +189,9 @@ func (s *Server) fromSnapshot(ctx context.Context, req *rotav1.OpenTrajectoryReq
 	st := s.Machine.Fork()
 	r := st.FileSnapshot(state.FileSnapshotID(req.SnapshotId))
 	if ns := st.NamespaceByName(orDefault(req.Namespace)); r == nil || ns == nil || r.Namespace != ns.ID {
+		if req.RequestId != "" && st.Request(req.RequestId) != nil {
+			return req, nil
+		}
 		return nil, snapshotNotFound(req.SnapshotId)
 	}
 	spec, err := trajectorySpecOf(r.Spec)

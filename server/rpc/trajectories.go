@@ -16,7 +16,11 @@ func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryR
 	if err := checkOpen(req).err(); err != nil {
 		return nil, err
 	}
-	req, err := s.fromSnapshot(ctx, req)
+	asked, err := askedOf(req)
+	if err != nil {
+		return nil, err
+	}
+	req, err = s.fromSnapshot(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -26,31 +30,7 @@ func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryR
 	}
 	labels := labelsCommand(req.Labels)
 	result, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{
-		Request: request(req.RequestId, req.ExpireTime, func(d *xxhash.Digest) {
-			for _, text := range []string{orDefault(req.Namespace), req.Name, orDefault(req.Pool)} {
-				digestText(d, text)
-			}
-			digestNumber(d, req.MemoryBytes)
-			digestNumber(d, uint64(req.IdleTimeout.AsDuration()))
-			digestText(d, req.SpreadGroup)
-			digestText(d, req.SpreadLabel)
-			if objective := objectiveOf(req.Objective); objective != state.ObjectiveMean {
-				digestNumber(d, uint64(objective))
-			}
-			if len(spec) > 0 {
-				digestText(d, string(spec))
-			}
-			digestLabels(d, labels)
-			digestGeneration(d, req.Generation)
-			if r := req.Rollout; r != nil {
-				digestNumber(d, r.RolloutId)
-				digestNumber(d, uint64(r.Group))
-			}
-			if timeout := req.Timeout.AsDuration(); timeout > 0 {
-				digestText(d, "timeout")
-				digestNumber(d, uint64(timeout))
-			}
-		}),
+		Request:       asked,
 		Namespace:     orDefault(req.Namespace),
 		Name:          req.Name,
 		Pool:          orDefault(req.Pool),
@@ -71,6 +51,44 @@ func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryR
 		return nil, err
 	}
 	return &rotav1.OpenTrajectoryResponse{Trajectory: s.changedTrajectory(result.FirstId), Replayed: result.Replayed}, nil
+}
+
+// askedOf identifies what a client asks for. What a snapshot adds to that is left out, so that a
+// repetition is the same when the snapshot is gone.
+func askedOf(req *rotav1.OpenTrajectoryRequest) (*logv1.Request, error) {
+	spec, err := encodeTrajectorySpec(req.Spec)
+	if err != nil {
+		return nil, err
+	}
+	return request(req.RequestId, req.ExpireTime, func(d *xxhash.Digest) {
+		for _, text := range []string{orDefault(req.Namespace), req.Name, orDefault(req.Pool)} {
+			digestText(d, text)
+		}
+		digestNumber(d, req.MemoryBytes)
+		digestNumber(d, uint64(req.IdleTimeout.AsDuration()))
+		digestText(d, req.SpreadGroup)
+		digestText(d, req.SpreadLabel)
+		if objective := objectiveOf(req.Objective); objective != state.ObjectiveMean {
+			digestNumber(d, uint64(objective))
+		}
+		if len(spec) > 0 {
+			digestText(d, string(spec))
+		}
+		digestLabels(d, labelsCommand(req.Labels))
+		digestGeneration(d, req.Generation)
+		if r := req.Rollout; r != nil {
+			digestNumber(d, r.RolloutId)
+			digestNumber(d, uint64(r.Group))
+		}
+		if timeout := req.Timeout.AsDuration(); timeout > 0 {
+			digestText(d, "timeout")
+			digestNumber(d, uint64(timeout))
+		}
+		if req.SnapshotId != 0 {
+			digestText(d, "snapshot")
+			digestNumber(d, req.SnapshotId)
+		}
+	}), nil
 }
 
 // encodeTrajectorySpec encodes equal specifications equally, and one that says nothing as none.
@@ -161,7 +179,7 @@ func pauseOf(st *state.State, t *state.Trajectory) rotav1.PauseState {
 		return rotav1.PauseState_PAUSE_STATE_PAUSING
 	case t.Paused():
 		return rotav1.PauseState_PAUSE_STATE_PAUSED
-	case most == state.IceThawing:
+	case most >= state.IceThawing:
 		return rotav1.PauseState_PAUSE_STATE_RESUMING
 	}
 	return rotav1.PauseState_PAUSE_STATE_UNSPECIFIED

@@ -200,6 +200,7 @@ func generationMessage(st *state.State, id state.TrajectoryID) *rotav1.Generatio
 		PredictedTokens: g.Predicted, FirstPredictedTokens: g.FirstPredicted,
 		Turns: g.Trace.Turns, ContextTokens: g.Trace.ContextTokens, OutputTokens: g.Trace.OutputTokens,
 		GenerateTime: duration(g.GenerateNS), ToolTime: duration(g.ToolNS), Moves: g.Moves, Reason: fsm.ExplainGeneration(st, g),
+		Prediction: predictionMessage(g),
 	}
 	switch {
 	case g.Suspended:
@@ -208,6 +209,16 @@ func generationMessage(st *state.State, id state.TrajectoryID) *rotav1.Generatio
 		m.State = rotav1.GenerationState_GENERATION_STATE_GENERATING
 	}
 	return m
+}
+
+// predictionMessage says whose prediction counts for a trajectory.
+func predictionMessage(g *state.Generation) *rotav1.GenerationPrediction {
+	if !g.Service.Said {
+		return &rotav1.GenerationPrediction{By: rotav1.Predictor_PREDICTOR_OWN}
+	}
+	return &rotav1.GenerationPrediction{
+		By: rotav1.Predictor_PREDICTOR_SERVICE, TokensP50: g.Service.P50, TokensP90: g.Service.P90, Turns: g.Service.Turns, OwnTokens: g.Service.Own,
+	}
 }
 
 func generationCommand(g *rotav1.GenerationSpec) *logv1.GenerationSpec {

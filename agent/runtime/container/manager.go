@@ -85,6 +85,7 @@ type Manager struct {
 	// opening bounds how many are opened at once; importing, those that unpack an image.
 	opening   chan struct{}
 	importing sync.Mutex
+	layersMax int // of a root file system
 
 	mu        sync.Mutex
 	sandboxes map[uint64]*entry
@@ -105,7 +106,7 @@ func NewManager(o Options) (*Manager, error) {
 	h := fnv.New64a()
 	h.Write([]byte(o.Dir))
 	return &Manager{opts: o, owner: fmt.Sprintf("%016x", h.Sum64()),
-		opening: make(chan struct{}, openingMax), sandboxes: map[uint64]*entry{}}, nil
+		opening: make(chan struct{}, openingMax), layersMax: rootLayersMax, sandboxes: map[uint64]*entry{}}, nil
 }
 
 // id is the name of a trajectory's container, its snapshot and its cgroup.
@@ -148,14 +149,16 @@ func (m *Manager) drop(trajectory uint64, e *entry) {
 func (m *Manager) Open(ctx context.Context, s Spec) (Sandbox, error) {
 	e := m.lock(s.Trajectory)
 	defer e.Unlock()
+	var err error
 	if e.open == nil {
-		e.open = m.load(s.Trajectory)
+		if e.open, err = m.opened(s.Trajectory); err != nil {
+			return Sandbox{}, fmt.Errorf("find the sandbox of trajectory %d: %w", s.Trajectory, err)
+		}
 	}
 	same := e.open != nil && e.open.Spec == s
 	if same && !initcall.Gone(e.open.Sandbox.SocketDir) {
 		return e.open.Sandbox, nil
 	}
-	var err error
 	if same {
 		m.opts.Logger.Warn("a sandbox has ended; it is started again with its files", "trajectory", s.Trajectory)
 		err = m.again(ctx, e.open)
@@ -195,14 +198,34 @@ func (m *Manager) again(ctx context.Context, r *record) error {
 	return m.run(ctx, r)
 }
 
-// load reads what an earlier agent has opened; nil: nothing.
-func (m *Manager) load(trajectory uint64) *record {
+// errDamaged says that a record of a sandbox has no sense: records are not synced, so a loss of power
+// may leave one empty.
+var errDamaged = errors.New("the record of the sandbox is damaged")
+
+// load reads what an earlier agent has opened; nil: nothing. The error is errDamaged if that cannot be told.
+func (m *Manager) load(trajectory uint64) (*record, error) {
 	b, err := os.ReadFile(filepath.Join(m.dir(trajectory), recordName))
-	r := new(record)
-	if err != nil || json.Unmarshal(b, r) != nil {
-		return nil
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
 	}
-	return r
+	if err != nil {
+		return nil, err
+	}
+	r := new(record)
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, fmt.Errorf("%w: trajectory %d: %w", errDamaged, trajectory, err)
+	}
+	return r, nil
+}
+
+// opened is load for who can do without: a sandbox with a damaged record is as good as none.
+func (m *Manager) opened(trajectory uint64) (*record, error) {
+	r, err := m.load(trajectory)
+	if errors.Is(err, errDamaged) {
+		m.opts.Logger.Warn("a sandbox is made anew", "error", err)
+		return nil, nil
+	}
+	return r, err
 }
 
 // make opens a sandbox anew.
@@ -230,8 +253,8 @@ func (m *Manager) make(ctx context.Context, s Spec) (*record, error) {
 	if wd := image.image.Config.WorkingDir; filepath.IsAbs(wd) && filepath.Clean(wd) != "/" {
 		r.Sandbox.Dir = filepath.Clean(wd)
 	}
-	p := paths{init: m.opts.Init, socket: r.Sandbox.SocketDir, home: s.Home, hosts: filepath.Join(dir, hostsName)}
-	if err := errors.Join(os.MkdirAll(p.socket, 0o700), os.WriteFile(p.hosts, []byte(hosts), 0o644)); err != nil {
+	p := paths{init: m.opts.Init, socket: r.Sandbox.SocketDir, cores: initcall.CoresDir(r.Sandbox.SocketDir), home: s.Home, hosts: filepath.Join(dir, hostsName)}
+	if err := errors.Join(os.MkdirAll(p.socket, 0o700), os.MkdirAll(p.cores, 0o755), os.WriteFile(p.hosts, []byte(hosts), 0o644)); err != nil {
 		return nil, err
 	}
 	err = m.opts.Containerd.create(ctx, id, m.owner, s.Image, cmp.Or(s.Root, image.chain()), spec(&s, m.owner, r.Sandbox.Cgroup, p))
@@ -314,7 +337,11 @@ func (m *Manager) remove(ctx context.Context, trajectory uint64) error {
 	if err := m.opts.Containerd.remove(ctx, m.id(trajectory)); err != nil {
 		return err
 	}
-	if r := m.load(trajectory); r != nil {
+	r, err := m.opened(trajectory)
+	if err != nil {
+		return err
+	}
+	if r != nil {
 		if err := takeBack(r.Spec.Home); err != nil {
 			return err
 		}

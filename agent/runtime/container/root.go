@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
@@ -21,6 +22,9 @@ const (
 	rootLabel = "rota/root"
 	// keepLabel keeps containerd's garbage collector from it.
 	keepLabel = "containerd.io/gc.root"
+	// rootLayersMax bounds the layers of a root file system, those of its image among them. The kernel
+	// mounts 500, if their names fit into a page of options: containerd gives each some 11 bytes.
+	rootLayersMax = 256
 )
 
 // Commit makes the root file system of a trajectory's sandbox one that other sandboxes may begin with,
@@ -30,16 +34,25 @@ func (m *Manager) Commit(ctx context.Context, trajectory, snapshot uint64) (root
 	e := m.lock(trajectory)
 	defer e.Unlock()
 	if e.open == nil {
-		e.open = m.load(trajectory)
+		if e.open, err = m.opened(trajectory); err != nil {
+			return "", err
+		}
 	}
 	if e.open == nil {
 		return "", nil
 	}
 	id := m.id(trajectory)
-	if err := m.opts.Containerd.stop(ctx, id); err != nil {
+	if err := m.opts.Containerd.goOn(ctx, id, e.open.Parent); err != nil {
 		return "", err
 	}
-	if err := m.opts.Containerd.goOn(ctx, id, e.open.Parent); err != nil {
+	below, err := m.opts.Containerd.layersBelow(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	if below >= m.layersMax {
+		return "", fmt.Errorf("the root file system of the container has %d layers, and more cannot be mounted: each snapshot in a row adds one; copy the files into a new trajectory with its image", below)
+	}
+	if err := m.opts.Containerd.stop(ctx, id); err != nil {
 		return "", err
 	}
 	// What goes on after a crash has to be known before there is nothing to go on with.
@@ -83,7 +96,11 @@ func (m *Manager) parents() (map[string]bool, error) {
 	out := map[string]bool{}
 	for _, e := range entries {
 		if id, err := strconv.ParseUint(e.Name(), 10, 64); err == nil {
-			if r := m.load(id); r != nil {
+			r, err := m.load(id)
+			if err != nil {
+				return nil, err // what it is above is not known, and must stay
+			}
+			if r != nil {
 				out[r.Parent] = true
 			}
 		}
@@ -101,6 +118,22 @@ func (c *Containerd) commit(ctx context.Context, id, name, owner string) error {
 		return fmt.Errorf("keep its root file system: %w", err)
 	}
 	return nil
+}
+
+// layersBelow counts the layers that the file system of a container is mounted above.
+func (c *Containerd) layersBelow(ctx context.Context, id string) (int, error) {
+	got, err := c.snapshots.Mounts(in(ctx, Namespace), &snapshots.MountsRequest{Snapshotter: c.snapshotter, Key: id})
+	if err != nil {
+		return 0, fmt.Errorf("count the layers of its root file system: %w", err)
+	}
+	for _, m := range got.GetMounts() {
+		for _, option := range m.GetOptions() {
+			if lower, ok := strings.CutPrefix(option, "lowerdir="); ok {
+				return strings.Count(lower, ":") + 1, nil
+			}
+		}
+	}
+	return 0, nil // it is a copy
 }
 
 // goOn gives a container a file system above another, unless it has one.

@@ -55,7 +55,7 @@ func descriptors() uint64 {
 
 // paths are what the node mounts into a sandbox.
 type paths struct {
-	init, socket, home, hosts string
+	init, socket, cores, home, hosts string
 }
 
 // A process of containerd, the shim, watches a container. Sandboxes share watchers, as one for each
@@ -111,6 +111,7 @@ func mounts(s *Spec, p paths) []specs.Mount {
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
 		bind(p.init, pid1.Program, "ro", "nosuid", "nodev"),
 		bind(p.socket, pid1.SocketDir, "rw", "nosuid", "nodev", "noexec"),
+		bind(p.cores, initcall.Cores, "ro", "nosuid", "nodev", "noexec"),
 		bind(p.home, initcall.Workspace, "rw", "nosuid", "nodev"),
 		bind(p.hosts, "/etc/hosts", "ro", "nosuid", "nodev", "noexec"),
 	}

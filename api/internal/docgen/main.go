@@ -74,6 +74,10 @@ With ` + "`retryDelay`" + `, the same call may succeed after that time; without,
 something and got no answer may have been done: repeat it with the same ` + "`requestId`" + `, and it is done once.
 The reason UNKNOWN_OUTCOME says the same of a server that lost the leader meanwhile.
 
+RESOURCE_EXHAUSTED with a ` + "`retryDelay`" + ` says that the queue is full, or something else is overloaded. It holds for
+all submissions of a program, so none of them should be sent before the delay is over. The clients for Go and
+Python make them wait together.
+
 ## Paging
 
 A list answers with at most ` + "`pageSize`" + ` rows and a ` + "`nextPageToken`" + `, empty at the end. Ask again with that

@@ -23,6 +23,7 @@ from .files import Files
 from .job import Cycle, Job, submission
 from .many import Many
 from .names import names_checked, refuse_unknown
+from .overload import Overload
 from .rollout import Rollouts
 from .spec import Action, Size, StartEstimate, Submission, seconds, size, spec
 from .token import Token
@@ -30,6 +31,7 @@ from .turn import Turn
 from .worker import Workers
 
 _LEADER = "Rota-Leader"
+_SUBMIT = "ActionService/SubmitActions"
 _SERVER = "rota://role/server"
 
 #: Methods that begin so may be repeated although they carry no request ID.
@@ -86,6 +88,7 @@ class Client(Many, Rollouts, Workers):
             self._tls.check_hostname = False  # its role says who a server is, see _connect
             if cert is not None:
                 self._tls.load_cert_chain(cert, key)
+        self._overload = Overload()
         self._prefix = secrets.token_urlsafe(9)
         self._numbers = itertools.count(1)
 
@@ -94,12 +97,13 @@ class Client(Many, Rollouts, Workers):
     def submit(self, *specs: dict, request_id: str | None = None) -> Submission:
         """Queues actions, all of them or none, and returns their IDs.
 
+        If the queue is full, all submissions of this client wait as long as servers ask them to.
         request_id: names the submission. One that is repeated with the same queues nothing twice
             and returns the same IDs; None: a new one, for this call and its tries.
         The list has ``estimates`` as well: when each action is expected to start.
         """
         request = {"namespace": self.namespace, "actions": list(specs), "requestId": request_id or self.request_id()}
-        answer = self.call("ActionService/SubmitActions", request)
+        answer = self.call(_SUBMIT, request)
         return Submission(map(int, answer["ids"]), map(StartEstimate.of, answer.get("estimates", [])))
 
     def get(self, action: int) -> Action:
@@ -451,10 +455,14 @@ class Client(Many, Rollouts, Workers):
         give_up = time.monotonic() + self.retry_s
         unsure = False
         for tries in itertools.count():
-            server = self._current
+            of_round = self._overload.enter(give_up) if method == _SUBMIT else 0
+            if of_round is None:
+                raise _outcome(self._overload.refusal, unsure)
+            server, overloaded = self._current, None
             try:
                 return self._ask(server, method, body, not (harmless or "requestId" in request), try_s or self.retry_s)
             except Error as err:
+                overloaded = err if err.code == "resource_exhausted" and err.retry_after is not None else None
                 unsure = unsure or isinstance(err, UnknownOutcome) or err.reason == "UNKNOWN_OUTCOME"
                 delay = err.retry_after
                 if delay is None or unsure and not harmless and time.monotonic() >= forgotten:
@@ -463,7 +471,13 @@ class Client(Many, Rollouts, Workers):
                 if time.monotonic() + delay > give_up:
                     raise _outcome(err, unsure and not name.startswith(("Get", "List"))) from None
                 self._after(err, server)
-            time.sleep(delay)
+            finally:
+                if method == _SUBMIT and overloaded is not None:
+                    self._overload.refused(of_round, overloaded)
+                elif method == _SUBMIT:
+                    self._overload.passed(of_round)
+            if method != _SUBMIT or overloaded is None:  # else it waits with all others
+                time.sleep(delay)
 
     def once(self, method: str, request: dict, timeout_s: float) -> dict:
         """One try of a call that may be repeated. After a failure another server is asked next."""
@@ -672,7 +686,8 @@ class Trajectory:
             pause = min(2 * pause, 0.1)
             taken = self.client.call("SnapshotService/GetSnapshot", {"id": taken["id"]})["snapshot"]
         if taken.get("state") != "SNAPSHOT_STATE_READY":
-            raise RuntimeError(f"snapshot {taken['id']} is of no use: {taken.get('message', '')}")
+            why = taken.get("message") or "it was deleted"
+            raise RuntimeError(f"snapshot {taken['id']} is of no use: {why}")
         return taken
 
     def fork(self, memory: Size | None = None, **fields: Any) -> Trajectory:

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"os/exec"
+	"path"
 	"slices"
 	"sync"
 	"time"
@@ -17,9 +19,11 @@ import (
 	"connectrpc.com/connect"
 
 	"rota/api/backoff"
+	"rota/api/client"
 	"rota/api/codec"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
+	"rota/api/httpx"
 )
 
 // OfferCommand is the name of the hidden command that reads an Offer as JSON and writes an Offered.
@@ -29,24 +33,28 @@ const OfferCommand = "overload-clients"
 // Offer says what clients submit.
 type Offer struct {
 	Addr string `json:"addr"`
-	// Clients have at most one request under way each, with Batch actions of Size bytes.
-	Clients, Batch, Size int
+	// Clients have at most one request under way each, with Batch actions of Size bytes. They
+	// share Programs: a program has one client of package client.
+	Clients, Programs, Batch, Size int
 	// PerSecond is how many actions all clients together want to submit; 0: each submits
 	// again as soon as it is answered.
 	PerSecond float64
 	Duration  time.Duration
 	// Impatient clients repeat a refused request at once, and do not wait as it is asked of them.
+	// They are not those of package client.
 	Impatient bool
 }
 
 // Offered is what became of an offer in the measured time, which begins after a second.
 type Offered struct {
+	// Calls to the servers. One may have many requests, of which some are accepted.
+	Calls int
 	// Accepted and Refused requests, and Failed ones, which were answered neither way.
 	// Unsent requests were due while their client had another one under way.
 	Accepted, Refused, Failed, Unsent int
-	// Answer is how long accepted requests took, Refusal how long refused ones, and Until how
-	// long it took from the first try of a request until it was accepted.
-	Answer, Refusal, Until Latency
+	// Answer is how long calls took, and Until how long it took from the first try of a request
+	// until it was accepted.
+	Answer, Until Latency
 	// RetryAfterMS is the median delay that refusals asked for.
 	RetryAfterMS float64 `json:"retry_after_ms"`
 	FirstError   string  `json:"first_error,omitempty"`
@@ -70,10 +78,14 @@ func RunOffer(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := json.NewDecoder(in).Decode(&o); err != nil {
 		return err
 	}
-	if o.Clients < 1 || o.Batch < 1 || o.Duration <= 0 {
-		return errors.New("an offer needs clients, actions and a duration")
+	if o.Clients < 1 || o.Programs < 1 || o.Batch < 1 || o.Duration <= 0 {
+		return errors.New("an offer needs clients, programs, actions and a duration")
 	}
-	return json.NewEncoder(out).Encode(o.submit(ctx))
+	done, err := o.submit(ctx)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(done)
 }
 
 // run has a process of its own submit what is offered.
@@ -92,24 +104,90 @@ func (o Offer) run(ctx context.Context, binary string) (done Offered, cpu time.D
 	return done, used, json.Unmarshal(out, &done)
 }
 
-func (o Offer) submit(ctx context.Context) Offered {
+// submitter submits one request until it is accepted, and notes what becomes of it.
+type submitter func(ctx context.Context, specs []*rotav1.ActionSpec)
+
+func (o Offer) submit(ctx context.Context) (Offered, error) {
 	var c outcomes
 	c.from = time.Now().Add(warmUp)
 	end := c.from.Add(o.Duration)
 	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
-	services := actionServices(min(o.Clients, 32), o.Addr)
+	submitters, stop, err := o.programs(&c)
+	if err != nil {
+		return Offered{}, err
+	}
 	specs := slices.Repeat([]*rotav1.ActionSpec{paddedSpec(o.Size)}, o.Batch)
 	var wg sync.WaitGroup
 	for i := range o.Clients {
-		wg.Go(func() { o.client(ctx, services[i%len(services)], specs, &c) })
+		wg.Go(func() { o.client(ctx, submitters[i%len(submitters)], specs, &c) })
 	}
 	wg.Wait()
-	return c.offered()
+	stop() // before the outcomes are read: programs note them in the background
+	return c.offered(), nil
+}
+
+// programs returns what the clients submit with, and what ends it. Programs share connections, at
+// most connectionsMax: machines do the same with gateways, and it is not connections that are measured.
+func (o Offer) programs(c *outcomes) (list []submitter, stop func(), err error) {
+	n := min(o.Clients, o.Programs)
+	if o.Impatient {
+		for _, service := range actionServices(min(n, connectionsMax), o.Addr) {
+			list = append(list, func(ctx context.Context, specs []*rotav1.ActionSpec) { persist(ctx, service, specs, c) })
+		}
+		return list, func() {}, nil
+	}
+	var clients []*client.Client
+	stop = func() {
+		for _, one := range clients {
+			one.Close()
+		}
+	}
+	connections := make([]connect.HTTPClient, min(n, connectionsMax))
+	for i := range connections {
+		connections[i] = &timedHTTP{HTTPClient: httpx.NewClient(nil), c: c}
+	}
+	for i := range n {
+		one, err := client.New(client.Config{
+			Addrs: []string{o.Addr}, RetryFor: o.Duration + time.Hour/2, HTTP: connections[i%len(connections)],
+			Throttled: func(t client.Throttled) { c.refused((t.Sent-t.Accepted)/o.Batch, t.Delay) },
+		})
+		if err != nil {
+			stop()
+			return nil, nil, err
+		}
+		clients = append(clients, one)
+		list = append(list, func(ctx context.Context, specs []*rotav1.ActionSpec) {
+			first := time.Now()
+			_, err := one.Submit(ctx, specs...)
+			if ctx.Err() == nil {
+				c.note(first, err)
+			}
+		})
+	}
+	return list, stop, nil
+}
+
+const connectionsMax = 32
+
+// timedHTTP notes how long calls take.
+type timedHTTP struct {
+	connect.HTTPClient
+	c *outcomes
+}
+
+// Do makes a call.
+func (h *timedHTTP) Do(req *http.Request) (*http.Response, error) {
+	at := time.Now()
+	resp, err := h.HTTPClient.Do(req)
+	if err == nil && path.Base(req.URL.Path) == "BatchSubmitActions" {
+		h.c.called(at)
+	}
+	return resp, err
 }
 
 // client submits requests as they become due, one after the other.
-func (o Offer) client(ctx context.Context, service rotav1connect.ActionServiceClient, specs []*rotav1.ActionSpec, c *outcomes) {
+func (o Offer) client(ctx context.Context, submit submitter, specs []*rotav1.ActionSpec, c *outcomes) {
 	interval := time.Duration(0)
 	if o.PerSecond > 0 {
 		interval = time.Duration(float64(o.Clients*o.Batch) / o.PerSecond * float64(time.Second))
@@ -119,7 +197,7 @@ func (o Offer) client(ctx context.Context, service rotav1connect.ActionServiceCl
 		due = due.Add(rand.N(interval))
 	}
 	for backoff.Sleep(ctx, time.Until(due)) == nil {
-		o.persist(ctx, service, specs, c)
+		submit(ctx, specs)
 		if interval == 0 {
 			continue
 		}
@@ -131,8 +209,8 @@ func (o Offer) client(ctx context.Context, service rotav1connect.ActionServiceCl
 	}
 }
 
-// persist repeats one request until it is accepted, with the pauses of package client.
-func (o Offer) persist(ctx context.Context, service rotav1connect.ActionServiceClient, specs []*rotav1.ActionSpec, c *outcomes) {
+// persist repeats one request until it is accepted: at once if it is refused, whatever a refusal says.
+func persist(ctx context.Context, service rotav1connect.ActionServiceClient, specs []*rotav1.ActionSpec, c *outcomes) {
 	own := backoff.Backoff{Least: 10 * time.Millisecond, Most: time.Second}
 	first := time.Now()
 	for ctx.Err() == nil {
@@ -141,18 +219,13 @@ func (o Offer) persist(ctx context.Context, service rotav1connect.ActionServiceC
 		if err != nil && (ctx.Err() != nil || connect.CodeOf(err) == connect.CodeDeadlineExceeded) {
 			return // the time is over, here or by the server's clock, which has the same deadline
 		}
-		c.note(at, first, err)
-		if err == nil {
-			return
-		}
-		pause := own.Next()
+		c.called(at)
 		if after, refused := refusedFor(err); refused {
-			pause = after + rand.N(after/2+1)
-			if o.Impatient {
-				pause = 0
-			}
+			c.refused(1, after)
+			continue
 		}
-		if backoff.Sleep(ctx, pause) != nil {
+		c.note(first, err)
+		if err == nil || backoff.Sleep(ctx, own.Next()) != nil {
 			return
 		}
 	}
@@ -171,30 +244,52 @@ func refusedFor(err error) (after time.Duration, refused bool) {
 type outcomes struct {
 	from time.Time
 
-	mu                        sync.Mutex
-	accepted, refusals, until []time.Duration
-	delays                    []time.Duration
-	failed, unsent            int
-	firstError                error
+	mu             sync.Mutex
+	answers, until []time.Duration
+	delays         []time.Duration
+	refusals       int
+	failed, unsent int
+	firstError     error
 }
 
-// note notes the answer to a try that began at a time, of a request that began with the first.
-func (c *outcomes) note(at, first time.Time, err error) {
-	now := time.Now()
-	if now.Before(c.from) {
-		return
+// measured locks the outcomes if the time that is measured has begun.
+func (c *outcomes) measured() bool {
+	if time.Now().Before(c.from) {
+		return false
 	}
 	c.mu.Lock()
+	return true
+}
+
+// called notes a call that began at a time and was answered.
+func (c *outcomes) called(at time.Time) {
+	if c.measured() {
+		c.answers = append(c.answers, time.Since(at))
+		c.mu.Unlock()
+	}
+}
+
+// refused notes that requests were refused for overload, with a delay.
+func (c *outcomes) refused(n int, after time.Duration) {
+	if c.measured() {
+		c.refusals += n
+		c.delays = append(c.delays, after)
+		c.mu.Unlock()
+	}
+}
+
+// note notes that a request that began at a time was accepted, or failed.
+func (c *outcomes) note(first time.Time, err error) {
+	if !c.measured() {
+		return
+	}
 	defer c.mu.Unlock()
-	switch after, refused := refusedFor(err); {
-	case err == nil:
-		c.accepted, c.until = append(c.accepted, now.Sub(at)), append(c.until, now.Sub(first))
-	case refused:
-		c.refusals, c.delays = append(c.refusals, now.Sub(at)), append(c.delays, after)
-	default:
+	if err != nil {
 		c.failed++
 		c.firstError = cmp.Or(c.firstError, err)
+		return
 	}
+	c.until = append(c.until, time.Since(first))
 }
 
 func (c *outcomes) miss(n int) {
@@ -205,8 +300,8 @@ func (c *outcomes) miss(n int) {
 
 func (c *outcomes) offered() Offered {
 	o := Offered{
-		Accepted: len(c.accepted), Refused: len(c.refusals), Failed: c.failed, Unsent: c.unsent,
-		Answer: latency(c.accepted), Refusal: latency(c.refusals), Until: latency(c.until),
+		Calls: len(c.answers), Accepted: len(c.until), Refused: c.refusals, Failed: c.failed, Unsent: c.unsent,
+		Answer: latency(c.answers), Until: latency(c.until),
 	}
 	o.RetryAfterMS, _, _ = quantiles(c.delays)
 	if c.firstError != nil {

@@ -23,9 +23,10 @@ type OverloadOptions struct {
 	// Duration of each, and of the measurement of what the cluster takes.
 	Duration time.Duration
 	// Submitters are the clients while it is measured what the cluster takes, Clients those that
-	// offer too much. Each has at most one request of Batch actions of Size bytes under way.
-	Submitters, Clients, Batch, Size int
-	// Impatient clients do not wait as refusals ask them to.
+	// offer too much. Each has at most one request of Batch actions of Size bytes under way. They
+	// share Programs, each of which has one client of package client.
+	Submitters, Clients, Programs, Batch, Size int
+	// Impatient clients do not wait as refusals ask them to. They are not those of package client.
 	Impatient bool
 	// Queue is how many actions may be queued.
 	Queue int
@@ -41,7 +42,7 @@ type OverloadStep struct {
 	// AcceptedRate is what was accepted, Goodput what ended. Until the queue is full, more is accepted.
 	AcceptedRate float64 `json:"accepted_per_second"`
 	Goodput      float64 `json:"goodput_per_second"`
-	// GoodputPercent is that of what the cluster takes.
+	// GoodputPercent is that of the best goodput, without overload or at any factor.
 	GoodputPercent float64 `json:"goodput_percent"`
 	Offered        `json:"requests"`
 	// Cores are the CPU seconds that each kind of process used in a second.
@@ -83,14 +84,13 @@ func Overload(ctx context.Context, o OverloadOptions, each func(OverloadStep)) (
 	}
 	defer h.stop()
 	r := &OverloadResult{Nodes: o.Cluster.SimulatedNodes}
-	offer := Offer{Addr: h.leader, Clients: o.Submitters, Batch: o.Batch, Size: o.Size, Duration: o.Duration}
+	offer := Offer{Addr: h.leader, Clients: o.Submitters, Programs: o.Programs, Batch: o.Batch, Size: o.Size, Duration: o.Duration}
 	if r.Capacity, err = h.overload(ctx, offer); err != nil {
 		return nil, err
 	}
 	if r.Capacity.Goodput == 0 {
 		return nil, fmt.Errorf("no submission was accepted without overload: %s", r.Capacity.FirstError)
 	}
-	r.Capacity.GoodputPercent = 100
 	offer.Clients, offer.Impatient = o.Clients, o.Impatient
 	for _, factor := range o.Factors {
 		offer.PerSecond = factor * r.Capacity.Goodput
@@ -99,11 +99,23 @@ func Overload(ctx context.Context, o OverloadOptions, each func(OverloadStep)) (
 			return nil, err
 		}
 		s.Factor, s.Wanted = factor, offer.PerSecond
-		s.GoodputPercent = 100 * s.Goodput / r.Capacity.Goodput
 		each(s)
 		r.Steps = append(r.Steps, s)
 	}
+	r.compare()
 	return r, nil
+}
+
+// compare sets what part of the best goodput each is.
+func (r *OverloadResult) compare() {
+	best := r.Capacity.Goodput
+	for _, s := range r.Steps {
+		best = max(best, s.Goodput)
+	}
+	r.Capacity.GoodputPercent = 100 * r.Capacity.Goodput / best
+	for i := range r.Steps {
+		r.Steps[i].GoodputPercent = 100 * r.Steps[i].Goodput / best
+	}
 }
 
 // overload has clients make an offer and looks at the cluster meanwhile.

@@ -30,7 +30,8 @@ func (a *app) autopilotStateCmd() *cobra.Command {
 		Use: "state", Short: "Show the health of each server as the leader sees it", Args: exactly(),
 		Long: `The leader asks every server once a second. The command exits with 0 only if all servers
 are healthy. With --autopilot, the leader gives votes to servers that joined and removes
-dead ones; the column NEXT says what it does next.`,
+dead ones; of the servers of a zone (rota server --zone), it keeps one voter. The column NEXT
+says what it does next.`,
 		Example: "  rota operator autopilot state",
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			s, err := call(ctx, a, c.Operator.GetAutopilot, &rotav1.GetAutopilotRequest{})
@@ -43,10 +44,10 @@ dead ones; the column NEXT says what it does next.`,
 				if !v.Healthy {
 					health = v.Reason
 				}
-				rows = append(rows, []string{v.Id, v.Address, peerRole(&rotav1.Peer{Leader: v.Leader, Voter: v.Voter}), health,
+				rows = append(rows, []string{v.Id, v.Address, orDash(v.Zone), peerRole(&rotav1.Peer{Leader: v.Leader, Voter: v.Voter}), health,
 					v.Since.AsDuration().Round(time.Second).String(), fmt.Sprint(v.AppliedIndex), v.Next})
 			}
-			if err := a.print(s, []string{"server", "address", "role", "health", "since", "applied", "next"}, rows); err != nil {
+			if err := a.print(s, []string{"server", "address", "zone", "role", "health", "since", "applied", "next"}, rows); err != nil {
 				return err
 			}
 			if !a.json() {

@@ -16,11 +16,15 @@ func (a *app) benchOverloadCmd() *cobra.Command {
 		Long: `Starts a cluster of three servers with simulated nodes, which end all actions at once. First it
 measures what the cluster takes from clients that wait for each answer. Then more clients want to
 submit multiples of that. Each has one request under way at a time, and repeats it until it is
-accepted. It waits as long as a refusal says, like the Go client. With --impatient it does not wait.
+accepted. They are programs with the Go client, which waits as long as a refusal says. Clients of one
+program share what it says, and their requests travel together. With --impatient each client repeats
+what is refused at once, in a call of its own.
 
-"wanted" is what clients wanted to submit, "tried" what they sent, "accepted" what was accepted, and
-"goodput" what ended: until the queue is full, more is accepted than ends. "until" is the 99th percentile of the time from the first try until a request was accepted. "retry"
-is the median delay that refusals asked for. Failed requests were answered in no other way. "terms"
+"wanted" is what clients wanted to submit, "tried" what they sent, with all that was repeated, "accepted" what
+was accepted, and "goodput" what ended: until the queue is full, more is accepted than ends. "%" is the goodput
+of the best. "calls" are those to servers, "p50" and "p99" how long they took, and "refused" the requests in
+them that were refused. "until" is the 99th percentile of the time from the first try until a request was
+accepted. "retry" is the median delay that refusals asked for. Failed requests were answered in no other way. "terms"
 counts changes of the leader's term and "nodes" is the fewest nodes that were up: a node that loses
 its lease is down. "read p99" is of linearizable reads that were made all the time.
 
@@ -30,7 +34,7 @@ goodput for each CPU second of the servers.`,
 		Example: "  rota bench overload\n  rota bench overload --factors 2,10 --duration 30s -o json\n  rota bench overload --factors 10 --impatient",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := bench.Overload(cmd.Context(), o, func(s bench.OverloadStep) {
-				fmt.Fprintf(a.err, "%.0f times: %.0f a second ended, %.0f %% of what the cluster takes\n", s.Factor, s.Goodput, s.GoodputPercent)
+				fmt.Fprintf(a.err, "%.0f times: %.0f a second ended\n", s.Factor, s.Goodput)
 				if s.FirstError != "" {
 					fmt.Fprintf(a.err, "the first of %d failed requests: %s\n", s.Failed, s.FirstError)
 				}
@@ -42,7 +46,7 @@ goodput for each CPU second of the servers.`,
 			for _, s := range r.Steps {
 				rows = append(rows, overloadRow(s, r.Nodes))
 			}
-			return a.printValue(r, []string{"times", "wanted/s", "tried/s", "accepted/s", "goodput/s", "%", "p50 ms", "p99 ms", "until ms", "refused", "refusal p99 ms", "retry ms",
+			return a.printValue(r, []string{"times", "wanted/s", "tried/s", "accepted/s", "goodput/s", "%", "p50 ms", "p99 ms", "until ms", "calls", "refused", "retry ms",
 				"failed", "terms", "nodes", "read p99 ms", "cores: leader", "followers", "nodes", "clients", "per core"}, rows)
 		},
 	}
@@ -53,7 +57,8 @@ goodput for each CPU second of the servers.`,
 	fs.IntVar(&o.Cluster.SimulatedNodes, "simulated-nodes", 16, "nodes that end actions at once without running them")
 	fs.IntVar(&o.Submitters, "submitters", 32, "clients while it is measured what the cluster takes")
 	fs.IntVar(&o.Clients, "clients", 2048, "clients that offer too much")
-	fs.BoolVar(&o.Impatient, "impatient", false, "clients repeat refused requests at once")
+	fs.IntVar(&o.Programs, "programs", 32, "programs that the clients share, each with one Go client; as many as clients: each has its own")
+	fs.BoolVar(&o.Impatient, "impatient", false, "clients repeat refused requests at once, and do not use the Go client")
 	fs.StringVar(&o.Cluster.Binary, "server-binary", "", "another build of rota to run as servers (default: this one)")
 	fs.IntVar(&o.Batch, "batch", 10, "actions in a request")
 	fs.IntVar(&o.Size, "size", 300, "bytes of an encoded action")
@@ -71,7 +76,7 @@ func overloadRow(s bench.OverloadStep, nodes int) []string {
 	}
 	return []string{
 		times, wanted, f(s.Tried), f(s.AcceptedRate), f(s.Goodput), f(s.GoodputPercent), f(s.Answer.P50MS), f(s.Answer.P99MS), f(s.Until.P99MS),
-		fmt.Sprint(s.Refused), f(s.Refusal.P99MS), f(s.RetryAfterMS), fmt.Sprint(s.Failed), fmt.Sprint(s.TermChanges),
+		fmt.Sprint(s.Calls), fmt.Sprint(s.Refused), f(s.RetryAfterMS), fmt.Sprint(s.Failed), fmt.Sprint(s.TermChanges),
 		fmt.Sprintf("%d of %d", s.NodesUpMin, nodes), f(s.ReadP99MS),
 		cores(s.Cores.Leader), cores(s.Cores.Followers), cores(s.Cores.Nodes), cores(s.Cores.Clients), f(s.PerServerCore),
 	}

@@ -103,7 +103,11 @@ func (a *app) rolloutExplainCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printFields(resp.Rollout, []field{{"rollout", strconv.FormatUint(id, 10)}, {"explanation", explainRollout(resp.Rollout)}})
+			return a.printFields(resp.Rollout, []field{
+				{"rollout", strconv.FormatUint(id, 10)},
+				{"explanation", explainRollout(resp.Rollout)},
+				{"predicted by", explainPredictions(resp.Predictions)},
+			})
 		}),
 	}
 }
@@ -138,6 +142,19 @@ func explainRollout(r *rotav1.Rollout) string {
 	default:
 		return fmt.Sprintf("%s not complete: %s and %d have made a sample", areGroups(missing), areRunning(k.GetRunning()), k.GetSampled())
 	}
+}
+
+// explainPredictions says whose predictions the trajectories of a rollout are ordered by; empty if
+// workers generate for none.
+func explainPredictions(p *rotav1.RolloutPredictions) string {
+	var by []string
+	if n := p.GetService(); n > 0 {
+		by = append(by, fmt.Sprintf("the predictor service (%s)", plural(int(n), "trajectory")))
+	}
+	if n := p.GetOwn(); n > 0 {
+		by = append(by, fmt.Sprintf("rota (%s)", plural(int(n), "trajectory")))
+	}
+	return strings.Join(by, ", ")
 }
 
 func are(n uint32, noun string) string {

@@ -50,3 +50,20 @@ func TestAGroupNeedsItsRollout(t *testing.T) {
 		t.Errorf("%v, %v", m, err)
 	}
 }
+
+// TestPredictionsAreExplained: whose they are, and of how many trajectories.
+func TestPredictionsAreExplained(t *testing.T) {
+	for _, c := range []struct {
+		own, service uint32
+		want         string
+	}{
+		{0, 0, ""},
+		{1, 0, "rota (1 trajectory)"},
+		{0, 2, "the predictor service (2 trajectories)"},
+		{2, 1, "the predictor service (1 trajectory), rota (2 trajectories)"},
+	} {
+		if got := explainPredictions(&rotav1.RolloutPredictions{Own: c.own, Service: c.service}); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}

@@ -25,11 +25,13 @@ type serverFlags struct {
 	logStore  string
 	snapshot  uint64
 	trailing  uint64
+	zone      string
 	autopilot autopilot.Settings
 	diskHang  time.Duration
 	audit     auditFlags
 	e2b       bool
 	templates string
+	predictor struct{ url, ca string }
 
 	lease, leaseMargin, retention time.Duration
 	queueActions                  uint32
@@ -64,6 +66,7 @@ section "server" of the config file.`,
 	fs.StringVar(&f.logStore, "log-store", string(replica.WAL), "store of the log: wal or boltdb; the server converts an existing log at start")
 	fs.Uint64Var(&f.snapshot, "snapshot-threshold", 0, "entries between snapshots (default 8192)")
 	fs.Uint64Var(&f.trailing, "trailing-logs", 0, "entries that stay in the log after a snapshot (default 3 x --snapshot-threshold)")
+	fs.StringVar(&f.zone, "zone", "", "redundancy zone of the server, such as its rack: with --autopilot, each zone has one voter, and its other servers are spares")
 	autopilotFlags(fs, &f.autopilot)
 	fs.DurationVar(&f.diskHang, "disk-hang-limit", 0, "time limit for a write to disk; the server ends if a write takes longer (default 10s)")
 	fs.DurationVar(&f.lease, "lease", 0, "of a new cluster: lease of a node")
@@ -74,6 +77,8 @@ section "server" of the config file.`,
 	fs.Var(&f.retentionBytes, "retention-bytes-max", "of a new cluster: maximum bytes of ended actions")
 	fs.BoolVar(&f.e2b, "e2b", false, "also serve the API of E2B, so that its SDKs can use this server")
 	fs.StringVar(&f.templates, "e2b-templates", "", `file in JSON with the templates of --e2b (default: "base", with the pool "default")`)
+	fs.StringVar(&f.predictor.url, "predictor-url", "", "URL of a service that predicts how much trajectories generate: https, or http on loopback")
+	fs.StringVar(&f.predictor.ca, "predictor-ca", "", "file with certificates by which an https --predictor-url is known (default: those of the system)")
 	f.audit.addTo(fs)
 	f.ledger.addTo(cmd)
 	return cmd
@@ -139,11 +144,11 @@ func (f *serverFlags) config(s *settings, logger hclog.Logger) (server.Config, e
 		return server.Config{}, err
 	}
 	return server.Config{
-		E2B: templates,
-		ID:  f.id, DataDir: f.dataDir, Listen: f.listen, Advertise: f.advertise, Bootstrap: voters,
+		E2B: templates, PredictorURL: f.predictor.url, PredictorCA: f.predictor.ca,
+		ID: f.id, DataDir: f.dataDir, Listen: f.listen, Advertise: f.advertise, Bootstrap: voters,
 		Settings: settings, Gossip: g, TLS: s.tlsFiles(),
 		HeartbeatTimeout: f.heartbeat, LogStore: store, SnapshotThreshold: f.snapshot,
-		TrailingLogs: f.trailing, DiskHangLimit: f.diskHang, Autopilot: f.autopilot,
+		TrailingLogs: f.trailing, DiskHangLimit: f.diskHang, Zone: f.zone, Autopilot: f.autopilot,
 		Version: Version, Logger: logger,
 	}, nil
 }

@@ -203,7 +203,7 @@ func (a *app) printPast(f *simLogFlags, r *past.Report) error {
 	for _, w := range r.WhatIf {
 		rows = append(rows, pastRow("what if: "+w.Policy+f.changes(), w.Nodes, w.Result, r.Happened))
 	}
-	writeTable(a.out, []string{"case", "nodes", "ACT ms", "of real", "p50", "p90", "p99", "queue", "exec", "overhead", "busy %", "makespan s"}, rows)
+	writeTable(a.out, []string{"case", "nodes", "ACT ms", "of real", "p50 ms", "p90 ms", "p99 ms", "queue ms", "exec ms", "overhead ms", "busy %", "makespan s"}, rows)
 	fmt.Fprintf(a.out, "\nerror of the simulation, of the cluster as it was: mean ACT %+.1f %%, p50 %+.1f %%, p99 %+.1f %%\n",
 		float64(r.Error.ACTMean)/1e4, float64(r.Error.ACTP50)/1e4, float64(r.Error.ACTP99)/1e4)
 	return nil

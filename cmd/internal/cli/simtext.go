@@ -12,7 +12,7 @@ import (
 	"rota/internal/sim/evaluate"
 )
 
-var simHeader = []string{"policy", "ACT ms", "of rota", "p50", "p90", "p99", "queue", "exec", "overhead", "busy %", "step s", "failed", "retries", "resizes"}
+var simHeader = []string{"policy", "ACT ms", "of rota", "p50 ms", "p90 ms", "p99 ms", "queue ms", "exec ms", "overhead ms", "busy %", "step s", "failed", "retries", "resizes"}
 
 // simTitle says what was simulated, but for what a sweep changes.
 func simTitle(r *evaluate.Report, sweep string) string {
@@ -124,7 +124,7 @@ func sweepTable(f *simFlags, name string, points []evaluate.Point) (header []str
 			header = append(header, policy+"/"+order[0])
 		}
 	}
-	header = append(header, order[0]+" queue", order[0]+" busy %")
+	header = append(header, order[0]+" queue ms", order[0]+" busy %")
 	for _, at := range points {
 		base := at.Policies[order[0]]
 		row := []string{at.Value}

@@ -258,8 +258,21 @@ func generationFields(g *rotav1.Generation) []field {
 		{"priority", fmt.Sprint(g.Priority)},
 		{"generated", fmt.Sprintf("%d tokens in %d turns", g.OutputTokens, g.Turns)},
 		{"predicted", fmt.Sprintf("%d tokens more (%d in all before its first turn)", g.PredictedTokens, g.FirstPredictedTokens)},
+		{"predicted by", predictedBy(g.Prediction)},
 		{"moves", fmt.Sprint(g.Moves)},
 	}
+}
+
+// predictedBy says whose prediction it is, and what else a predictor service said.
+func predictedBy(p *rotav1.GenerationPrediction) string {
+	switch p.GetBy() {
+	case rotav1.Predictor_PREDICTOR_OWN:
+		return "rota"
+	case rotav1.Predictor_PREDICTOR_SERVICE:
+		return fmt.Sprintf("the predictor service: %d tokens in half of the cases, %d in 9 of 10, in %s; rota itself predicted %d tokens",
+			p.TokensP50, p.TokensP90, plural(int(p.Turns), "turn"), p.OwnTokens)
+	}
+	return ""
 }
 
 func (a *app) trajectorySuspendCmd() *cobra.Command {

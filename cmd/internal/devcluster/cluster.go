@@ -28,8 +28,8 @@ type Config struct {
 	// BasePort: server i listens on BasePort+10*i, and gossips one above. 0:
 	// free ports.
 	BasePort int
-	// ServerArgs and AgentArgs are added to the command lines. In those of agents, {{name}} is
-	// the name of the node.
+	// ServerArgs and AgentArgs are added to the command lines. In them, {{name}} is the name of
+	// the server or the node.
 	ServerArgs []string
 	AgentArgs  []string
 	// TLS of clients, if the arguments say that servers and agents have it.
@@ -110,7 +110,7 @@ func plan(config Config) (*Cluster, error) {
 		name := fmt.Sprintf("server-%d", i+1)
 		p := process(name, ports[2*i], "server", "--id", name, "--gossip", gossip[i],
 			"--bootstrap", strings.Join(bootstrap, ","), "--join", strings.Join(gossip, ","))
-		p.Args = append(p.Args, config.ServerArgs...)
+		p.Args = append(p.Args, named(name, config.ServerArgs)...)
 		c.Servers = append(c.Servers, p)
 	}
 	for i := range config.Agents {
@@ -118,12 +118,19 @@ func plan(config Config) (*Cluster, error) {
 		at := 2 * (config.Servers + i)
 		p := process(name, ports[at], "agent", "--name", name, "--gossip", loopback(ports[at+1]),
 			"--join", strings.Join(gossip, ","), "--metrics", "", "--dev")
-		for _, arg := range config.AgentArgs {
-			p.Args = append(p.Args, strings.ReplaceAll(arg, "{{name}}", name))
-		}
+		p.Args = append(p.Args, named(name, config.AgentArgs)...)
 		c.Agents = append(c.Agents, p)
 	}
 	return c, nil
+}
+
+// named puts the name of a process into its arguments.
+func named(name string, args []string) []string {
+	own := make([]string, len(args))
+	for i, arg := range args {
+		own[i] = strings.ReplaceAll(arg, "{{name}}", name)
+	}
+	return own
 }
 
 func (c *Cluster) all() []*Process { return slices.Concat(c.Servers, c.Agents) }

@@ -1,14 +1,11 @@
 package chart
 
 import (
+	"cmp"
 	"fmt"
 	"image/color"
-	"math"
-	"os"
-	"path/filepath"
 	"strconv"
 
-	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 
@@ -17,15 +14,6 @@ import (
 
 // windows is how many points a line over time has.
 const windows = 60
-
-// legendShare is how much wider than the data a chart is, so that its legend
-// hides nothing.
-const legendShare = 0.4
-
-const (
-	width  = 18 * vg.Centimeter
-	height = 10 * vg.Centimeter
-)
 
 // palette is that of Okabe and Ito, which people with any colour vision can tell
 // apart.
@@ -44,9 +32,9 @@ func Compare(dir string, r *evaluate.Report) ([]string, error) {
 		end = max(end, int64(r.Policies[name].Makespan*1e6))
 	}
 	window := end/windows + 1
-	act := newPlot("Mean time to completion of actions ("+r.Workload+", simulated)", "time of submission (s)", "mean ACT (s)")
-	used := newPlot("Utilisation ("+r.Workload+", simulated)", "time (s)", "busy units (%)")
-	act.Y.Scale, act.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	act := newSheet("Mean time to completion of actions ("+r.Workload+", simulated)", "time of submission (s)", "mean ACT (s, logarithmic)")
+	act.logY = true
+	used := newSheet("Utilisation ("+r.Workload+", simulated)", "time (s)", "busy units (%)")
 	used.Y.Min, used.Y.Max = 0, 100
 	for i, name := range r.Order {
 		s := r.Policies[name].Series(window)
@@ -58,10 +46,10 @@ func Compare(dir string, r *evaluate.Report) ([]string, error) {
 			}
 			busy = append(busy, plotter.XY{X: x, Y: float64(s.Utilisation[w]) / 1e4})
 		}
-		if err := addLine(act, i, Line{Name: name, Points: acts}); err != nil {
+		if err := act.addLine(i, Line{Name: name, Points: acts}); err != nil {
 			return nil, err
 		}
-		if err := addLine(used, i, Line{Name: name, Points: busy}); err != nil {
+		if err := used.addLine(i, Line{Name: name, Points: busy}); err != nil {
 			return nil, err
 		}
 	}
@@ -71,10 +59,10 @@ func Compare(dir string, r *evaluate.Report) ([]string, error) {
 	}
 	var files []string
 	for _, x := range []struct {
-		name string
-		plot *plot.Plot
+		name  string
+		sheet *sheet
 	}{{"act.png", act}, {"utilisation.png", used}, {"breakdown.png", bars}} {
-		file, err := save(dir, x.name, x.plot)
+		file, err := x.sheet.save(dir, x.name)
 		if err != nil {
 			return nil, err
 		}
@@ -83,32 +71,54 @@ func Compare(dir string, r *evaluate.Report) ([]string, error) {
 	return files, nil
 }
 
+// units say what a swept value counts.
+var units = map[string]string{
+	"batch": "batch (trajectories of each task)", "nodes": "nodes (machines)", "cores": "cores (of each node)", "gpus": "GPUs (of each node)",
+}
+
 // Sweep draws sweep.png, the mean ACT of each policy over the values, and returns its
 // path.
 func Sweep(dir, name string, points []evaluate.Point) (string, error) {
-	p := newPlot("Mean time to completion of actions ("+points[0].Workload+", simulated)", name, "mean ACT (s)")
-	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	p := newSheet("Mean time to completion of actions ("+points[0].Workload+", simulated)", cmp.Or(units[name], name), "mean ACT (s, logarithmic)")
+	p.logY = true
+	xs, names := places(points)
 	for i, policy := range points[0].Order {
 		var line plotter.XYs
 		for j, at := range points {
-			x, err := strconv.ParseFloat(at.Value, 64)
-			if err != nil {
-				x = float64(j)
-			}
 			if y := float64(at.Policies[policy].ACTMean) / 1e3; y > 0 {
-				line = append(line, plotter.XY{X: x, Y: y})
+				line = append(line, plotter.XY{X: xs[j], Y: y})
 			}
 		}
-		if err := addLine(p, i, Line{Name: policy, Points: line}); err != nil {
+		if err := p.addLine(i, Line{Name: policy, Points: line}); err != nil {
 			return "", err
 		}
 	}
-	return save(dir, "sweep.png", p)
+	if len(names) > 0 {
+		p.NominalX(names...)
+	}
+	return p.save(dir, "sweep.png")
+}
+
+// places are where the values of a sweep are on the x axis. Values that are not all numbers
+// are side by side, and have names.
+func places(points []evaluate.Point) (xs []float64, names []string) {
+	for _, at := range points {
+		x, err := strconv.ParseFloat(at.Value, 64)
+		if err != nil {
+			xs = nil
+			for i, at := range points {
+				xs, names = append(xs, float64(i)), append(names, at.Value)
+			}
+			return xs, names
+		}
+		xs = append(xs, x)
+	}
+	return xs, nil
 }
 
 // breakdown is a bar for each policy: what a trajectory's time is made of.
-func breakdown(r *evaluate.Report) (*plot.Plot, error) {
-	p := newPlot("Time of a trajectory ("+r.Workload+", simulated)", "", "mean (s)")
+func breakdown(r *evaluate.Report) (*sheet, error) {
+	p := newSheet("Time of a trajectory ("+r.Workload+", simulated)", "", "mean (s)")
 	parts := []struct {
 		name string
 		of   func(*evaluate.Result) evaluate.MS
@@ -133,33 +143,8 @@ func breakdown(r *evaluate.Report) (*plot.Plot, error) {
 		}
 		below = bars
 		p.Add(bars)
-		p.Legend.Add(part.name, bars)
+		p.legend.Add(part.name, bars)
 	}
 	p.NominalX(r.Order...)
 	return p, nil
-}
-
-func newPlot(title, x, y string) *plot.Plot {
-	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
-	p.Legend.Top = true
-	p.Add(plotter.NewGrid())
-	return p
-}
-
-// save writes a plot with room for its legend.
-func save(dir, name string, p *plot.Plot) (file string, err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("folder of plots: %w", err)
-	}
-	if _, decades := p.X.Scale.(plot.LogScale); decades {
-		p.X.Max *= math.Pow(p.X.Max/p.X.Min, legendShare)
-	} else {
-		p.X.Max += (p.X.Max - p.X.Min) * legendShare
-	}
-	file = filepath.Join(dir, name)
-	if err := p.Save(width, height, file); err != nil {
-		return "", fmt.Errorf("write %s: %w", file, err)
-	}
-	return file, nil
 }

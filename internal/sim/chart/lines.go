@@ -3,10 +3,8 @@ package chart
 import (
 	"fmt"
 
-	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
-	_ "gonum.org/v1/plot/vg/vgsvg" // so that a name may end in .svg
 )
 
 // XY is a point of a line.
@@ -29,20 +27,18 @@ type Axes struct {
 // Lines draws lines into a file of a folder, and returns its path. The ending of the
 // name is the format, such as .svg. The same lines give the same bytes.
 func Lines(dir, name string, a Axes, lines []Line) (string, error) {
-	p := newPlot(a.Title, a.X, a.Y)
-	if a.LogX {
-		p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
-	}
+	p := newSheet(a.Title, a.X, a.Y)
+	p.logX = a.LogX
 	for i, l := range lines {
-		if err := addLine(p, i, l); err != nil {
+		if err := p.addLine(i, l); err != nil {
 			return "", err
 		}
 	}
 	p.Y.Min = min(p.Y.Min, 0)
-	return save(dir, name, p)
+	return p.save(dir, name)
 }
 
-func addLine(p *plot.Plot, i int, l Line) error {
+func (s *sheet) addLine(i int, l Line) error {
 	if len(l.Points) == 0 {
 		return nil
 	}
@@ -54,13 +50,13 @@ func addLine(p *plot.Plot, i int, l Line) error {
 	if i >= len(palette) {
 		line.Dashes = []vg.Length{vg.Points(5), vg.Points(3)}
 	}
-	p.Add(line)
-	p.Legend.Add(l.Name, line)
+	s.Add(line)
+	s.legend.Add(l.Name, line)
 	if l.Steps {
 		line.StepStyle = plotter.PostStep
 		return nil
 	}
 	dots.Color, dots.Radius = colour(i), vg.Points(1.5)
-	p.Add(dots)
+	s.Add(dots)
 	return nil
 }

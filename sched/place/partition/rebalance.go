@@ -11,6 +11,8 @@ type Running struct {
 	Movable bool
 	// MoveNS is what a move costs it: the time to copy its KV cache, or to compute its prefix again.
 	MoveNS int64
+	// Refuses says by worker that it does not move there; nil: it moves anywhere.
+	Refuses []bool
 }
 
 // Move is the way of a trajectory to another worker.
@@ -57,7 +59,7 @@ func (p *Planner) Rebalance(t Trajectories, running []Running, workers []Worker,
 			continue
 		}
 		from := &loads[r.Home]
-		to := p.gainful(loads, from, rank)
+		to := p.gainful(loads, from, rank, r.Refuses)
 		if gain, ok := p.move(from, to, rank, r.MoveNS); ok {
 			moves = append(moves, Move{Trajectory: rank, From: from.worker, To: to.worker, GainNS: gain})
 			most--
@@ -91,13 +93,14 @@ func (p *Planner) soonest(loads []load, rank int) *load {
 	return &loads[at]
 }
 
-// gainful is the load to which a move gains most; from if there is none.
-func (p *Planner) gainful(loads []load, from *load, rank int) *load {
+// gainful is the load to which a move gains most, of those that are not refused; from if there is
+// none.
+func (p *Planner) gainful(loads []load, from *load, rank int, refuses []bool) *load {
 	best, most := from, int64(0)
 	fromNS := p.timeOf(from, rank, none)
 	for i := range loads {
 		to := &loads[i]
-		if to == from || to.timeNS >= from.timeNS {
+		if to == from || to.timeNS >= from.timeNS || refuses != nil && refuses[to.worker] {
 			continue
 		}
 		gain := from.timeNS - max(fromNS, p.timeOf(to, none, rank))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -18,6 +19,8 @@ const (
 	SocketName = "init.sock"
 	// Workspace is where the directory of the trajectory is in a sandbox.
 	Workspace = "/workspace"
+	// Cores is where CoresDir is in a sandbox.
+	Cores = "/dev/rota/cores"
 	// messageMax bounds a message: arguments and environment of a command, with room for the
 	// escapes of JSON.
 	messageMax = 8 << 20
@@ -172,3 +175,7 @@ func rightsIn(control []byte) (fds []int, err error) {
 	}
 	return fds, nil
 }
+
+// CoresDir is the folder on the node with the files that say which CPUs the commands of a sandbox
+// have, by the folder of its socket. Commands can read it. A sandbox of an earlier release has none.
+func CoresDir(socketDir string) string { return filepath.Join(filepath.Dir(socketDir), "cores") }

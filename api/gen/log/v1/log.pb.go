@@ -287,6 +287,7 @@ type Command struct {
 	//	*Command_PauseTrajectory
 	//	*Command_ReportFrozen
 	//	*Command_SetAffinity
+	//	*Command_PredictGenerations
 	Verb isCommand_Verb `protobuf_oneof:"verb"`
 	// Accessor ID of the token that the proposer was called with: the command is refused if the
 	// token is revoked or expired when it is applied. Empty: another identity. From feature
@@ -981,6 +982,15 @@ func (x *Command) GetSetAffinity() *SetAffinity {
 	return nil
 }
 
+func (x *Command) GetPredictGenerations() *PredictGenerations {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_PredictGenerations); ok {
+			return x.PredictGenerations
+		}
+	}
+	return nil
+}
+
 func (x *Command) GetToken() string {
 	if x != nil {
 		return x.Token
@@ -1280,6 +1290,10 @@ type Command_SetAffinity struct {
 	SetAffinity *SetAffinity `protobuf:"bytes,93,opt,name=set_affinity,json=setAffinity,proto3,oneof"`
 }
 
+type Command_PredictGenerations struct {
+	PredictGenerations *PredictGenerations `protobuf:"bytes,94,opt,name=predict_generations,json=predictGenerations,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Verb() {}
 
 func (*Command_SubmitActions) isCommand_Verb() {}
@@ -1423,6 +1437,8 @@ func (*Command_PauseTrajectory) isCommand_Verb() {}
 func (*Command_ReportFrozen) isCommand_Verb() {}
 
 func (*Command_SetAffinity) isCommand_Verb() {}
+
+func (*Command_PredictGenerations) isCommand_Verb() {}
 
 // Request identifies a client's request for retries.
 type Request struct {
@@ -7511,6 +7527,137 @@ func (x *MoveGenerations) GetMoves() []*GenerationMove {
 	return nil
 }
 
+// GenerationPrediction is what the predictor service says that a trajectory generates yet, as of the
+// turns that it had. It counts only if the trajectory has had no further turn.
+type GenerationPrediction struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TrajectoryId  uint64                 `protobuf:"varint,1,opt,name=trajectory_id,json=trajectoryId,proto3" json:"trajectory_id,omitempty"`
+	Turns         uint32                 `protobuf:"varint,2,opt,name=turns,proto3" json:"turns,omitempty"`
+	Tokens        uint64                 `protobuf:"varint,3,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	TokensP50     uint64                 `protobuf:"varint,4,opt,name=tokens_p50,json=tokensP50,proto3" json:"tokens_p50,omitempty"`
+	TokensP90     uint64                 `protobuf:"varint,5,opt,name=tokens_p90,json=tokensP90,proto3" json:"tokens_p90,omitempty"`
+	TurnsLeft     uint32                 `protobuf:"varint,6,opt,name=turns_left,json=turnsLeft,proto3" json:"turns_left,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GenerationPrediction) Reset() {
+	*x = GenerationPrediction{}
+	mi := &file_log_v1_log_proto_msgTypes[87]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GenerationPrediction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GenerationPrediction) ProtoMessage() {}
+
+func (x *GenerationPrediction) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[87]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GenerationPrediction.ProtoReflect.Descriptor instead.
+func (*GenerationPrediction) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{87}
+}
+
+func (x *GenerationPrediction) GetTrajectoryId() uint64 {
+	if x != nil {
+		return x.TrajectoryId
+	}
+	return 0
+}
+
+func (x *GenerationPrediction) GetTurns() uint32 {
+	if x != nil {
+		return x.Turns
+	}
+	return 0
+}
+
+func (x *GenerationPrediction) GetTokens() uint64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *GenerationPrediction) GetTokensP50() uint64 {
+	if x != nil {
+		return x.TokensP50
+	}
+	return 0
+}
+
+func (x *GenerationPrediction) GetTokensP90() uint64 {
+	if x != nil {
+		return x.TokensP90
+	}
+	return 0
+}
+
+func (x *GenerationPrediction) GetTurnsLeft() uint32 {
+	if x != nil {
+		return x.TurnsLeft
+	}
+	return 0
+}
+
+// PredictGenerations is what the predictor service answered the leader. From feature level 3 on.
+type PredictGenerations struct {
+	state         protoimpl.MessageState  `protogen:"open.v1"`
+	Predictions   []*GenerationPrediction `protobuf:"bytes,1,rep,name=predictions,proto3" json:"predictions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PredictGenerations) Reset() {
+	*x = PredictGenerations{}
+	mi := &file_log_v1_log_proto_msgTypes[88]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PredictGenerations) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PredictGenerations) ProtoMessage() {}
+
+func (x *PredictGenerations) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[88]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PredictGenerations.ProtoReflect.Descriptor instead.
+func (*PredictGenerations) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{88}
+}
+
+func (x *PredictGenerations) GetPredictions() []*GenerationPrediction {
+	if x != nil {
+		return x.Predictions
+	}
+	return nil
+}
+
 // PutAccessPolicy creates or replaces a policy of access rights. From feature level 3 on.
 type PutAccessPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -7523,7 +7670,7 @@ type PutAccessPolicy struct {
 
 func (x *PutAccessPolicy) Reset() {
 	*x = PutAccessPolicy{}
-	mi := &file_log_v1_log_proto_msgTypes[87]
+	mi := &file_log_v1_log_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7535,7 +7682,7 @@ func (x *PutAccessPolicy) String() string {
 func (*PutAccessPolicy) ProtoMessage() {}
 
 func (x *PutAccessPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[87]
+	mi := &file_log_v1_log_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7548,7 +7695,7 @@ func (x *PutAccessPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAccessPolicy.ProtoReflect.Descriptor instead.
 func (*PutAccessPolicy) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{87}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *PutAccessPolicy) GetName() string {
@@ -7578,7 +7725,7 @@ type PutAuthMethod struct {
 
 func (x *PutAuthMethod) Reset() {
 	*x = PutAuthMethod{}
-	mi := &file_log_v1_log_proto_msgTypes[88]
+	mi := &file_log_v1_log_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7590,7 +7737,7 @@ func (x *PutAuthMethod) String() string {
 func (*PutAuthMethod) ProtoMessage() {}
 
 func (x *PutAuthMethod) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[88]
+	mi := &file_log_v1_log_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7603,7 +7750,7 @@ func (x *PutAuthMethod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAuthMethod.ProtoReflect.Descriptor instead.
 func (*PutAuthMethod) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{88}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *PutAuthMethod) GetName() string {
@@ -7633,7 +7780,7 @@ type RemoveAccess struct {
 
 func (x *RemoveAccess) Reset() {
 	*x = RemoveAccess{}
-	mi := &file_log_v1_log_proto_msgTypes[89]
+	mi := &file_log_v1_log_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7645,7 +7792,7 @@ func (x *RemoveAccess) String() string {
 func (*RemoveAccess) ProtoMessage() {}
 
 func (x *RemoveAccess) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[89]
+	mi := &file_log_v1_log_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7658,7 +7805,7 @@ func (x *RemoveAccess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveAccess.ProtoReflect.Descriptor instead.
 func (*RemoveAccess) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{89}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *RemoveAccess) GetPolicy() string {
@@ -7703,7 +7850,7 @@ type CreateToken struct {
 
 func (x *CreateToken) Reset() {
 	*x = CreateToken{}
-	mi := &file_log_v1_log_proto_msgTypes[90]
+	mi := &file_log_v1_log_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7715,7 +7862,7 @@ func (x *CreateToken) String() string {
 func (*CreateToken) ProtoMessage() {}
 
 func (x *CreateToken) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[90]
+	mi := &file_log_v1_log_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7728,7 +7875,7 @@ func (x *CreateToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateToken.ProtoReflect.Descriptor instead.
 func (*CreateToken) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{90}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *CreateToken) GetAccessor() string {
@@ -7797,7 +7944,7 @@ type SetAccess struct {
 
 func (x *SetAccess) Reset() {
 	*x = SetAccess{}
-	mi := &file_log_v1_log_proto_msgTypes[91]
+	mi := &file_log_v1_log_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7809,7 +7956,7 @@ func (x *SetAccess) String() string {
 func (*SetAccess) ProtoMessage() {}
 
 func (x *SetAccess) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[91]
+	mi := &file_log_v1_log_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7822,7 +7969,7 @@ func (x *SetAccess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAccess.ProtoReflect.Descriptor instead.
 func (*SetAccess) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{91}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *SetAccess) GetEnabled() bool {
@@ -7848,7 +7995,7 @@ type StageRestore struct {
 
 func (x *StageRestore) Reset() {
 	*x = StageRestore{}
-	mi := &file_log_v1_log_proto_msgTypes[92]
+	mi := &file_log_v1_log_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7860,7 +8007,7 @@ func (x *StageRestore) String() string {
 func (*StageRestore) ProtoMessage() {}
 
 func (x *StageRestore) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[92]
+	mi := &file_log_v1_log_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7873,7 +8020,7 @@ func (x *StageRestore) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRestore.ProtoReflect.Descriptor instead.
 func (*StageRestore) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{92}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *StageRestore) GetId() string {
@@ -7920,7 +8067,7 @@ type CommitRestore struct {
 
 func (x *CommitRestore) Reset() {
 	*x = CommitRestore{}
-	mi := &file_log_v1_log_proto_msgTypes[93]
+	mi := &file_log_v1_log_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7932,7 +8079,7 @@ func (x *CommitRestore) String() string {
 func (*CommitRestore) ProtoMessage() {}
 
 func (x *CommitRestore) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[93]
+	mi := &file_log_v1_log_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7945,7 +8092,7 @@ func (x *CommitRestore) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitRestore.ProtoReflect.Descriptor instead.
 func (*CommitRestore) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{93}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *CommitRestore) GetId() string {
@@ -7990,7 +8137,7 @@ type Refound struct {
 
 func (x *Refound) Reset() {
 	*x = Refound{}
-	mi := &file_log_v1_log_proto_msgTypes[94]
+	mi := &file_log_v1_log_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8002,7 +8149,7 @@ func (x *Refound) String() string {
 func (*Refound) ProtoMessage() {}
 
 func (x *Refound) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[94]
+	mi := &file_log_v1_log_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8015,7 +8162,7 @@ func (x *Refound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refound.ProtoReflect.Descriptor instead.
 func (*Refound) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{94}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *Refound) GetClusterId() string {
@@ -8054,7 +8201,7 @@ type ChangeSnapshot struct {
 
 func (x *ChangeSnapshot) Reset() {
 	*x = ChangeSnapshot{}
-	mi := &file_log_v1_log_proto_msgTypes[95]
+	mi := &file_log_v1_log_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8066,7 +8213,7 @@ func (x *ChangeSnapshot) String() string {
 func (*ChangeSnapshot) ProtoMessage() {}
 
 func (x *ChangeSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[95]
+	mi := &file_log_v1_log_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8079,7 +8226,7 @@ func (x *ChangeSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeSnapshot.ProtoReflect.Descriptor instead.
 func (*ChangeSnapshot) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{95}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *ChangeSnapshot) GetChange() isChangeSnapshot_Change {
@@ -8134,7 +8281,7 @@ type CreateSnapshot struct {
 
 func (x *CreateSnapshot) Reset() {
 	*x = CreateSnapshot{}
-	mi := &file_log_v1_log_proto_msgTypes[96]
+	mi := &file_log_v1_log_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8146,7 +8293,7 @@ func (x *CreateSnapshot) String() string {
 func (*CreateSnapshot) ProtoMessage() {}
 
 func (x *CreateSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[96]
+	mi := &file_log_v1_log_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8159,7 +8306,7 @@ func (x *CreateSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSnapshot.ProtoReflect.Descriptor instead.
 func (*CreateSnapshot) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{96}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *CreateSnapshot) GetRequest() *Request {
@@ -8195,7 +8342,7 @@ type ReportSnapshots struct {
 
 func (x *ReportSnapshots) Reset() {
 	*x = ReportSnapshots{}
-	mi := &file_log_v1_log_proto_msgTypes[97]
+	mi := &file_log_v1_log_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8207,7 +8354,7 @@ func (x *ReportSnapshots) String() string {
 func (*ReportSnapshots) ProtoMessage() {}
 
 func (x *ReportSnapshots) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[97]
+	mi := &file_log_v1_log_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8220,7 +8367,7 @@ func (x *ReportSnapshots) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportSnapshots.ProtoReflect.Descriptor instead.
 func (*ReportSnapshots) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{97}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *ReportSnapshots) GetNode() string {
@@ -8257,7 +8404,7 @@ type SnapshotReport struct {
 
 func (x *SnapshotReport) Reset() {
 	*x = SnapshotReport{}
-	mi := &file_log_v1_log_proto_msgTypes[98]
+	mi := &file_log_v1_log_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8269,7 +8416,7 @@ func (x *SnapshotReport) String() string {
 func (*SnapshotReport) ProtoMessage() {}
 
 func (x *SnapshotReport) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[98]
+	mi := &file_log_v1_log_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8282,7 +8429,7 @@ func (x *SnapshotReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotReport.ProtoReflect.Descriptor instead.
 func (*SnapshotReport) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{98}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *SnapshotReport) GetSnapshotId() uint64 {
@@ -8336,7 +8483,7 @@ type RegisterReward struct {
 
 func (x *RegisterReward) Reset() {
 	*x = RegisterReward{}
-	mi := &file_log_v1_log_proto_msgTypes[99]
+	mi := &file_log_v1_log_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8348,7 +8495,7 @@ func (x *RegisterReward) String() string {
 func (*RegisterReward) ProtoMessage() {}
 
 func (x *RegisterReward) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[99]
+	mi := &file_log_v1_log_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8361,7 +8508,7 @@ func (x *RegisterReward) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterReward.ProtoReflect.Descriptor instead.
 func (*RegisterReward) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{99}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *RegisterReward) GetName() string {
@@ -8451,7 +8598,7 @@ type RemoveReward struct {
 
 func (x *RemoveReward) Reset() {
 	*x = RemoveReward{}
-	mi := &file_log_v1_log_proto_msgTypes[100]
+	mi := &file_log_v1_log_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8463,7 +8610,7 @@ func (x *RemoveReward) String() string {
 func (*RemoveReward) ProtoMessage() {}
 
 func (x *RemoveReward) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[100]
+	mi := &file_log_v1_log_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8476,7 +8623,7 @@ func (x *RemoveReward) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveReward.ProtoReflect.Descriptor instead.
 func (*RemoveReward) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{100}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *RemoveReward) GetName() string {
@@ -8501,7 +8648,7 @@ type RewardDemand struct {
 
 func (x *RewardDemand) Reset() {
 	*x = RewardDemand{}
-	mi := &file_log_v1_log_proto_msgTypes[101]
+	mi := &file_log_v1_log_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8513,7 +8660,7 @@ func (x *RewardDemand) String() string {
 func (*RewardDemand) ProtoMessage() {}
 
 func (x *RewardDemand) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[101]
+	mi := &file_log_v1_log_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8526,7 +8673,7 @@ func (x *RewardDemand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RewardDemand.ProtoReflect.Descriptor instead.
 func (*RewardDemand) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{101}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *RewardDemand) GetName() string {
@@ -8585,7 +8732,7 @@ type RewardReplicaReport struct {
 
 func (x *RewardReplicaReport) Reset() {
 	*x = RewardReplicaReport{}
-	mi := &file_log_v1_log_proto_msgTypes[102]
+	mi := &file_log_v1_log_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8597,7 +8744,7 @@ func (x *RewardReplicaReport) String() string {
 func (*RewardReplicaReport) ProtoMessage() {}
 
 func (x *RewardReplicaReport) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[102]
+	mi := &file_log_v1_log_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8610,7 +8757,7 @@ func (x *RewardReplicaReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RewardReplicaReport.ProtoReflect.Descriptor instead.
 func (*RewardReplicaReport) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{102}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *RewardReplicaReport) GetActionId() uint64 {
@@ -8661,7 +8808,7 @@ type ReportRewards struct {
 
 func (x *ReportRewards) Reset() {
 	*x = ReportRewards{}
-	mi := &file_log_v1_log_proto_msgTypes[103]
+	mi := &file_log_v1_log_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8673,7 +8820,7 @@ func (x *ReportRewards) String() string {
 func (*ReportRewards) ProtoMessage() {}
 
 func (x *ReportRewards) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[103]
+	mi := &file_log_v1_log_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8686,7 +8833,7 @@ func (x *ReportRewards) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRewards.ProtoReflect.Descriptor instead.
 func (*ReportRewards) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{103}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *ReportRewards) GetRequest() *Request {
@@ -8735,7 +8882,7 @@ type ChangeWorkerPool struct {
 
 func (x *ChangeWorkerPool) Reset() {
 	*x = ChangeWorkerPool{}
-	mi := &file_log_v1_log_proto_msgTypes[104]
+	mi := &file_log_v1_log_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8747,7 +8894,7 @@ func (x *ChangeWorkerPool) String() string {
 func (*ChangeWorkerPool) ProtoMessage() {}
 
 func (x *ChangeWorkerPool) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[104]
+	mi := &file_log_v1_log_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8760,7 +8907,7 @@ func (x *ChangeWorkerPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeWorkerPool.ProtoReflect.Descriptor instead.
 func (*ChangeWorkerPool) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{104}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *ChangeWorkerPool) GetName() string {
@@ -8885,7 +9032,7 @@ type WorkerPoolSpec struct {
 
 func (x *WorkerPoolSpec) Reset() {
 	*x = WorkerPoolSpec{}
-	mi := &file_log_v1_log_proto_msgTypes[105]
+	mi := &file_log_v1_log_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8897,7 +9044,7 @@ func (x *WorkerPoolSpec) String() string {
 func (*WorkerPoolSpec) ProtoMessage() {}
 
 func (x *WorkerPoolSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[105]
+	mi := &file_log_v1_log_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8910,7 +9057,7 @@ func (x *WorkerPoolSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerPoolSpec.ProtoReflect.Descriptor instead.
 func (*WorkerPoolSpec) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{105}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *WorkerPoolSpec) GetPolicy() string {
@@ -8997,7 +9144,7 @@ type WorkerPoolOption struct {
 
 func (x *WorkerPoolOption) Reset() {
 	*x = WorkerPoolOption{}
-	mi := &file_log_v1_log_proto_msgTypes[106]
+	mi := &file_log_v1_log_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9009,7 +9156,7 @@ func (x *WorkerPoolOption) String() string {
 func (*WorkerPoolOption) ProtoMessage() {}
 
 func (x *WorkerPoolOption) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[106]
+	mi := &file_log_v1_log_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9022,7 +9169,7 @@ func (x *WorkerPoolOption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerPoolOption.ProtoReflect.Descriptor instead.
 func (*WorkerPoolOption) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{106}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *WorkerPoolOption) GetDegree() uint32 {
@@ -9080,7 +9227,7 @@ type WorkerPoolPlan struct {
 
 func (x *WorkerPoolPlan) Reset() {
 	*x = WorkerPoolPlan{}
-	mi := &file_log_v1_log_proto_msgTypes[107]
+	mi := &file_log_v1_log_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9092,7 +9239,7 @@ func (x *WorkerPoolPlan) String() string {
 func (*WorkerPoolPlan) ProtoMessage() {}
 
 func (x *WorkerPoolPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[107]
+	mi := &file_log_v1_log_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9105,7 +9252,7 @@ func (x *WorkerPoolPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerPoolPlan.ProtoReflect.Descriptor instead.
 func (*WorkerPoolPlan) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{107}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *WorkerPoolPlan) GetRevision() uint64 {
@@ -9168,7 +9315,7 @@ type DeletePolicy struct {
 
 func (x *DeletePolicy) Reset() {
 	*x = DeletePolicy{}
-	mi := &file_log_v1_log_proto_msgTypes[108]
+	mi := &file_log_v1_log_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9180,7 +9327,7 @@ func (x *DeletePolicy) String() string {
 func (*DeletePolicy) ProtoMessage() {}
 
 func (x *DeletePolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[108]
+	mi := &file_log_v1_log_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9193,7 +9340,7 @@ func (x *DeletePolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePolicy.ProtoReflect.Descriptor instead.
 func (*DeletePolicy) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{108}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *DeletePolicy) GetPolicy() string {
@@ -9212,7 +9359,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12+\n" +
 	"\bcommands\x18\x02 \x03(\v2\x0f.log.v1.CommandR\bcommands\x12\x17\n" +
 	"\awall_ns\x18\x05 \x01(\x03R\x06wallNs\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\x89#\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xd8#\n" +
 	"\aCommand\x121\n" +
 	"\tbootstrap\x18\x01 \x01(\v2\x11.log.v1.BootstrapH\x00R\tbootstrap\x12>\n" +
 	"\x0esubmit_actions\x18\x02 \x01(\v2\x15.log.v1.SubmitActionsH\x00R\rsubmitActions\x12>\n" +
@@ -9301,7 +9448,8 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x11extend_trajectory\x18Z \x01(\v2\x18.log.v1.ExtendTrajectoryH\x00R\x10extendTrajectory\x12D\n" +
 	"\x10pause_trajectory\x18E \x01(\v2\x17.log.v1.PauseTrajectoryH\x00R\x0fpauseTrajectory\x12;\n" +
 	"\rreport_frozen\x18[ \x01(\v2\x14.log.v1.ReportFrozenH\x00R\freportFrozen\x128\n" +
-	"\fset_affinity\x18] \x01(\v2\x13.log.v1.SetAffinityH\x00R\vsetAffinity\x12\x14\n" +
+	"\fset_affinity\x18] \x01(\v2\x13.log.v1.SetAffinityH\x00R\vsetAffinity\x12M\n" +
+	"\x13predict_generations\x18^ \x01(\v2\x1a.log.v1.PredictGenerationsH\x00R\x12predictGenerations\x12\x14\n" +
 	"\x05token\x18U \x01(\tR\x05tokenB\x06\n" +
 	"\x04verb\"N\n" +
 	"\aRequest\x12\x0e\n" +
@@ -9806,7 +9954,19 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\tR\x02to\"?\n" +
 	"\x0fMoveGenerations\x12,\n" +
-	"\x05moves\x18\x01 \x03(\v2\x16.log.v1.GenerationMoveR\x05moves\"9\n" +
+	"\x05moves\x18\x01 \x03(\v2\x16.log.v1.GenerationMoveR\x05moves\"\xc6\x01\n" +
+	"\x14GenerationPrediction\x12#\n" +
+	"\rtrajectory_id\x18\x01 \x01(\x04R\ftrajectoryId\x12\x14\n" +
+	"\x05turns\x18\x02 \x01(\rR\x05turns\x12\x16\n" +
+	"\x06tokens\x18\x03 \x01(\x04R\x06tokens\x12\x1d\n" +
+	"\n" +
+	"tokens_p50\x18\x04 \x01(\x04R\ttokensP50\x12\x1d\n" +
+	"\n" +
+	"tokens_p90\x18\x05 \x01(\x04R\ttokensP90\x12\x1d\n" +
+	"\n" +
+	"turns_left\x18\x06 \x01(\rR\tturnsLeft\"T\n" +
+	"\x12PredictGenerations\x12>\n" +
+	"\vpredictions\x18\x01 \x03(\v2\x1c.log.v1.GenerationPredictionR\vpredictions\"9\n" +
 	"\x0fPutAccessPolicy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04spec\x18\x02 \x01(\fR\x04spec\"7\n" +
@@ -9960,119 +10120,121 @@ func file_log_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_log_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 109)
+var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 111)
 var file_log_v1_log_proto_goTypes = []any{
-	(JobChange)(0),              // 0: log.v1.JobChange
-	(TurnEnd)(0),                // 1: log.v1.TurnEnd
-	(*Entry)(nil),               // 2: log.v1.Entry
-	(*Command)(nil),             // 3: log.v1.Command
-	(*Request)(nil),             // 4: log.v1.Request
-	(*Bootstrap)(nil),           // 5: log.v1.Bootstrap
-	(*Settings)(nil),            // 6: log.v1.Settings
-	(*SubmitActions)(nil),       // 7: log.v1.SubmitActions
-	(*Action)(nil),              // 8: log.v1.Action
-	(*Needs)(nil),               // 9: log.v1.Needs
-	(*Profile)(nil),             // 10: log.v1.Profile
-	(*Point)(nil),               // 11: log.v1.Point
-	(*Gpus)(nil),                // 12: log.v1.Gpus
-	(*QuotaUse)(nil),            // 13: log.v1.QuotaUse
-	(*CancelActions)(nil),       // 14: log.v1.CancelActions
-	(*OpenTrajectory)(nil),      // 15: log.v1.OpenTrajectory
-	(*CloseTrajectory)(nil),     // 16: log.v1.CloseTrajectory
-	(*ExtendTrajectory)(nil),    // 17: log.v1.ExtendTrajectory
-	(*PauseTrajectory)(nil),     // 18: log.v1.PauseTrajectory
-	(*ReportFrozen)(nil),        // 19: log.v1.ReportFrozen
-	(*FrozenAttempt)(nil),       // 20: log.v1.FrozenAttempt
-	(*RegisterNode)(nil),        // 21: log.v1.RegisterNode
-	(*GpuInventory)(nil),        // 22: log.v1.GpuInventory
-	(*NumaNode)(nil),            // 23: log.v1.NumaNode
-	(*Label)(nil),               // 24: log.v1.Label
-	(*ReportAttempts)(nil),      // 25: log.v1.ReportAttempts
-	(*AttemptReport)(nil),       // 26: log.v1.AttemptReport
-	(*ExpireNode)(nil),          // 27: log.v1.ExpireNode
-	(*DrainNode)(nil),           // 28: log.v1.DrainNode
-	(*ReportDisk)(nil),          // 29: log.v1.ReportDisk
-	(*ReportGpus)(nil),          // 30: log.v1.ReportGpus
-	(*RemoveNode)(nil),          // 31: log.v1.RemoveNode
-	(*RegisterEngine)(nil),      // 32: log.v1.RegisterEngine
-	(*RemoveEngine)(nil),        // 33: log.v1.RemoveEngine
-	(*ReportEngines)(nil),       // 34: log.v1.ReportEngines
-	(*EngineReport)(nil),        // 35: log.v1.EngineReport
-	(*CreateNamespace)(nil),     // 36: log.v1.CreateNamespace
-	(*DeletePool)(nil),          // 37: log.v1.DeletePool
-	(*DeleteNamespace)(nil),     // 38: log.v1.DeleteNamespace
-	(*UpdateNamespace)(nil),     // 39: log.v1.UpdateNamespace
-	(*ResumePool)(nil),          // 40: log.v1.ResumePool
-	(*DeleteClass)(nil),         // 41: log.v1.DeleteClass
-	(*CreateQuota)(nil),         // 42: log.v1.CreateQuota
-	(*UpdateQuota)(nil),         // 43: log.v1.UpdateQuota
-	(*DeleteQuota)(nil),         // 44: log.v1.DeleteQuota
-	(*CreateNodeGroup)(nil),     // 45: log.v1.CreateNodeGroup
-	(*GroupMember)(nil),         // 46: log.v1.GroupMember
-	(*MemberSelector)(nil),      // 47: log.v1.MemberSelector
-	(*SetGroupMembers)(nil),     // 48: log.v1.SetGroupMembers
-	(*DeleteNodeGroup)(nil),     // 49: log.v1.DeleteNodeGroup
-	(*ResumeLedger)(nil),        // 50: log.v1.ResumeLedger
-	(*SubmitJob)(nil),           // 51: log.v1.SubmitJob
-	(*DeploymentHooks)(nil),     // 52: log.v1.DeploymentHooks
-	(*Cycle)(nil),               // 53: log.v1.Cycle
-	(*Segment)(nil),             // 54: log.v1.Segment
-	(*ChangeJob)(nil),           // 55: log.v1.ChangeJob
-	(*MoveJob)(nil),             // 56: log.v1.MoveJob
-	(*AcquireTurn)(nil),         // 57: log.v1.AcquireTurn
-	(*EndTurn)(nil),             // 58: log.v1.EndTurn
-	(*SubmitHook)(nil),          // 59: log.v1.SubmitHook
-	(*EndContextSwitch)(nil),    // 60: log.v1.EndContextSwitch
-	(*RaiseLevel)(nil),          // 61: log.v1.RaiseLevel
-	(*QuoteHash)(nil),           // 62: log.v1.QuoteHash
-	(*Tick)(nil),                // 63: log.v1.Tick
-	(*Result)(nil),              // 64: log.v1.Result
-	(*Refusal)(nil),             // 65: log.v1.Refusal
-	(*RequestMigration)(nil),    // 66: log.v1.RequestMigration
-	(*CancelMigration)(nil),     // 67: log.v1.CancelMigration
-	(*ReportMigrations)(nil),    // 68: log.v1.ReportMigrations
-	(*MigrationReport)(nil),     // 69: log.v1.MigrationReport
-	(*RolloutMembership)(nil),   // 70: log.v1.RolloutMembership
-	(*CreateRollout)(nil),       // 71: log.v1.CreateRollout
-	(*CloseRollout)(nil),        // 72: log.v1.CloseRollout
-	(*PutSample)(nil),           // 73: log.v1.PutSample
-	(*TakeBatch)(nil),           // 74: log.v1.TakeBatch
-	(*PublishVersion)(nil),      // 75: log.v1.PublishVersion
-	(*SuspendPolicy)(nil),       // 76: log.v1.SuspendPolicy
-	(*WorkerProfilePoint)(nil),  // 77: log.v1.WorkerProfilePoint
-	(*RegisterWorker)(nil),      // 78: log.v1.RegisterWorker
-	(*UpdateWorker)(nil),        // 79: log.v1.UpdateWorker
-	(*RemoveWorker)(nil),        // 80: log.v1.RemoveWorker
-	(*SetAffinity)(nil),         // 81: log.v1.SetAffinity
-	(*GenerationSpec)(nil),      // 82: log.v1.GenerationSpec
-	(*GenerationReport)(nil),    // 83: log.v1.GenerationReport
-	(*WorkerReport)(nil),        // 84: log.v1.WorkerReport
-	(*ReportGenerations)(nil),   // 85: log.v1.ReportGenerations
-	(*SuspendTrajectory)(nil),   // 86: log.v1.SuspendTrajectory
-	(*GenerationMove)(nil),      // 87: log.v1.GenerationMove
-	(*MoveGenerations)(nil),     // 88: log.v1.MoveGenerations
-	(*PutAccessPolicy)(nil),     // 89: log.v1.PutAccessPolicy
-	(*PutAuthMethod)(nil),       // 90: log.v1.PutAuthMethod
-	(*RemoveAccess)(nil),        // 91: log.v1.RemoveAccess
-	(*CreateToken)(nil),         // 92: log.v1.CreateToken
-	(*SetAccess)(nil),           // 93: log.v1.SetAccess
-	(*StageRestore)(nil),        // 94: log.v1.StageRestore
-	(*CommitRestore)(nil),       // 95: log.v1.CommitRestore
-	(*Refound)(nil),             // 96: log.v1.Refound
-	(*ChangeSnapshot)(nil),      // 97: log.v1.ChangeSnapshot
-	(*CreateSnapshot)(nil),      // 98: log.v1.CreateSnapshot
-	(*ReportSnapshots)(nil),     // 99: log.v1.ReportSnapshots
-	(*SnapshotReport)(nil),      // 100: log.v1.SnapshotReport
-	(*RegisterReward)(nil),      // 101: log.v1.RegisterReward
-	(*RemoveReward)(nil),        // 102: log.v1.RemoveReward
-	(*RewardDemand)(nil),        // 103: log.v1.RewardDemand
-	(*RewardReplicaReport)(nil), // 104: log.v1.RewardReplicaReport
-	(*ReportRewards)(nil),       // 105: log.v1.ReportRewards
-	(*ChangeWorkerPool)(nil),    // 106: log.v1.ChangeWorkerPool
-	(*WorkerPoolSpec)(nil),      // 107: log.v1.WorkerPoolSpec
-	(*WorkerPoolOption)(nil),    // 108: log.v1.WorkerPoolOption
-	(*WorkerPoolPlan)(nil),      // 109: log.v1.WorkerPoolPlan
-	(*DeletePolicy)(nil),        // 110: log.v1.DeletePolicy
+	(JobChange)(0),               // 0: log.v1.JobChange
+	(TurnEnd)(0),                 // 1: log.v1.TurnEnd
+	(*Entry)(nil),                // 2: log.v1.Entry
+	(*Command)(nil),              // 3: log.v1.Command
+	(*Request)(nil),              // 4: log.v1.Request
+	(*Bootstrap)(nil),            // 5: log.v1.Bootstrap
+	(*Settings)(nil),             // 6: log.v1.Settings
+	(*SubmitActions)(nil),        // 7: log.v1.SubmitActions
+	(*Action)(nil),               // 8: log.v1.Action
+	(*Needs)(nil),                // 9: log.v1.Needs
+	(*Profile)(nil),              // 10: log.v1.Profile
+	(*Point)(nil),                // 11: log.v1.Point
+	(*Gpus)(nil),                 // 12: log.v1.Gpus
+	(*QuotaUse)(nil),             // 13: log.v1.QuotaUse
+	(*CancelActions)(nil),        // 14: log.v1.CancelActions
+	(*OpenTrajectory)(nil),       // 15: log.v1.OpenTrajectory
+	(*CloseTrajectory)(nil),      // 16: log.v1.CloseTrajectory
+	(*ExtendTrajectory)(nil),     // 17: log.v1.ExtendTrajectory
+	(*PauseTrajectory)(nil),      // 18: log.v1.PauseTrajectory
+	(*ReportFrozen)(nil),         // 19: log.v1.ReportFrozen
+	(*FrozenAttempt)(nil),        // 20: log.v1.FrozenAttempt
+	(*RegisterNode)(nil),         // 21: log.v1.RegisterNode
+	(*GpuInventory)(nil),         // 22: log.v1.GpuInventory
+	(*NumaNode)(nil),             // 23: log.v1.NumaNode
+	(*Label)(nil),                // 24: log.v1.Label
+	(*ReportAttempts)(nil),       // 25: log.v1.ReportAttempts
+	(*AttemptReport)(nil),        // 26: log.v1.AttemptReport
+	(*ExpireNode)(nil),           // 27: log.v1.ExpireNode
+	(*DrainNode)(nil),            // 28: log.v1.DrainNode
+	(*ReportDisk)(nil),           // 29: log.v1.ReportDisk
+	(*ReportGpus)(nil),           // 30: log.v1.ReportGpus
+	(*RemoveNode)(nil),           // 31: log.v1.RemoveNode
+	(*RegisterEngine)(nil),       // 32: log.v1.RegisterEngine
+	(*RemoveEngine)(nil),         // 33: log.v1.RemoveEngine
+	(*ReportEngines)(nil),        // 34: log.v1.ReportEngines
+	(*EngineReport)(nil),         // 35: log.v1.EngineReport
+	(*CreateNamespace)(nil),      // 36: log.v1.CreateNamespace
+	(*DeletePool)(nil),           // 37: log.v1.DeletePool
+	(*DeleteNamespace)(nil),      // 38: log.v1.DeleteNamespace
+	(*UpdateNamespace)(nil),      // 39: log.v1.UpdateNamespace
+	(*ResumePool)(nil),           // 40: log.v1.ResumePool
+	(*DeleteClass)(nil),          // 41: log.v1.DeleteClass
+	(*CreateQuota)(nil),          // 42: log.v1.CreateQuota
+	(*UpdateQuota)(nil),          // 43: log.v1.UpdateQuota
+	(*DeleteQuota)(nil),          // 44: log.v1.DeleteQuota
+	(*CreateNodeGroup)(nil),      // 45: log.v1.CreateNodeGroup
+	(*GroupMember)(nil),          // 46: log.v1.GroupMember
+	(*MemberSelector)(nil),       // 47: log.v1.MemberSelector
+	(*SetGroupMembers)(nil),      // 48: log.v1.SetGroupMembers
+	(*DeleteNodeGroup)(nil),      // 49: log.v1.DeleteNodeGroup
+	(*ResumeLedger)(nil),         // 50: log.v1.ResumeLedger
+	(*SubmitJob)(nil),            // 51: log.v1.SubmitJob
+	(*DeploymentHooks)(nil),      // 52: log.v1.DeploymentHooks
+	(*Cycle)(nil),                // 53: log.v1.Cycle
+	(*Segment)(nil),              // 54: log.v1.Segment
+	(*ChangeJob)(nil),            // 55: log.v1.ChangeJob
+	(*MoveJob)(nil),              // 56: log.v1.MoveJob
+	(*AcquireTurn)(nil),          // 57: log.v1.AcquireTurn
+	(*EndTurn)(nil),              // 58: log.v1.EndTurn
+	(*SubmitHook)(nil),           // 59: log.v1.SubmitHook
+	(*EndContextSwitch)(nil),     // 60: log.v1.EndContextSwitch
+	(*RaiseLevel)(nil),           // 61: log.v1.RaiseLevel
+	(*QuoteHash)(nil),            // 62: log.v1.QuoteHash
+	(*Tick)(nil),                 // 63: log.v1.Tick
+	(*Result)(nil),               // 64: log.v1.Result
+	(*Refusal)(nil),              // 65: log.v1.Refusal
+	(*RequestMigration)(nil),     // 66: log.v1.RequestMigration
+	(*CancelMigration)(nil),      // 67: log.v1.CancelMigration
+	(*ReportMigrations)(nil),     // 68: log.v1.ReportMigrations
+	(*MigrationReport)(nil),      // 69: log.v1.MigrationReport
+	(*RolloutMembership)(nil),    // 70: log.v1.RolloutMembership
+	(*CreateRollout)(nil),        // 71: log.v1.CreateRollout
+	(*CloseRollout)(nil),         // 72: log.v1.CloseRollout
+	(*PutSample)(nil),            // 73: log.v1.PutSample
+	(*TakeBatch)(nil),            // 74: log.v1.TakeBatch
+	(*PublishVersion)(nil),       // 75: log.v1.PublishVersion
+	(*SuspendPolicy)(nil),        // 76: log.v1.SuspendPolicy
+	(*WorkerProfilePoint)(nil),   // 77: log.v1.WorkerProfilePoint
+	(*RegisterWorker)(nil),       // 78: log.v1.RegisterWorker
+	(*UpdateWorker)(nil),         // 79: log.v1.UpdateWorker
+	(*RemoveWorker)(nil),         // 80: log.v1.RemoveWorker
+	(*SetAffinity)(nil),          // 81: log.v1.SetAffinity
+	(*GenerationSpec)(nil),       // 82: log.v1.GenerationSpec
+	(*GenerationReport)(nil),     // 83: log.v1.GenerationReport
+	(*WorkerReport)(nil),         // 84: log.v1.WorkerReport
+	(*ReportGenerations)(nil),    // 85: log.v1.ReportGenerations
+	(*SuspendTrajectory)(nil),    // 86: log.v1.SuspendTrajectory
+	(*GenerationMove)(nil),       // 87: log.v1.GenerationMove
+	(*MoveGenerations)(nil),      // 88: log.v1.MoveGenerations
+	(*GenerationPrediction)(nil), // 89: log.v1.GenerationPrediction
+	(*PredictGenerations)(nil),   // 90: log.v1.PredictGenerations
+	(*PutAccessPolicy)(nil),      // 91: log.v1.PutAccessPolicy
+	(*PutAuthMethod)(nil),        // 92: log.v1.PutAuthMethod
+	(*RemoveAccess)(nil),         // 93: log.v1.RemoveAccess
+	(*CreateToken)(nil),          // 94: log.v1.CreateToken
+	(*SetAccess)(nil),            // 95: log.v1.SetAccess
+	(*StageRestore)(nil),         // 96: log.v1.StageRestore
+	(*CommitRestore)(nil),        // 97: log.v1.CommitRestore
+	(*Refound)(nil),              // 98: log.v1.Refound
+	(*ChangeSnapshot)(nil),       // 99: log.v1.ChangeSnapshot
+	(*CreateSnapshot)(nil),       // 100: log.v1.CreateSnapshot
+	(*ReportSnapshots)(nil),      // 101: log.v1.ReportSnapshots
+	(*SnapshotReport)(nil),       // 102: log.v1.SnapshotReport
+	(*RegisterReward)(nil),       // 103: log.v1.RegisterReward
+	(*RemoveReward)(nil),         // 104: log.v1.RemoveReward
+	(*RewardDemand)(nil),         // 105: log.v1.RewardDemand
+	(*RewardReplicaReport)(nil),  // 106: log.v1.RewardReplicaReport
+	(*ReportRewards)(nil),        // 107: log.v1.ReportRewards
+	(*ChangeWorkerPool)(nil),     // 108: log.v1.ChangeWorkerPool
+	(*WorkerPoolSpec)(nil),       // 109: log.v1.WorkerPoolSpec
+	(*WorkerPoolOption)(nil),     // 110: log.v1.WorkerPoolOption
+	(*WorkerPoolPlan)(nil),       // 111: log.v1.WorkerPoolPlan
+	(*DeletePolicy)(nil),         // 112: log.v1.DeletePolicy
 }
 var file_log_v1_log_proto_depIdxs = []int32{
 	3,   // 0: log.v1.Entry.commands:type_name -> log.v1.Command
@@ -10128,88 +10290,90 @@ var file_log_v1_log_proto_depIdxs = []int32{
 	85,  // 50: log.v1.Command.report_generations:type_name -> log.v1.ReportGenerations
 	86,  // 51: log.v1.Command.suspend_trajectory:type_name -> log.v1.SuspendTrajectory
 	88,  // 52: log.v1.Command.move_generations:type_name -> log.v1.MoveGenerations
-	97,  // 53: log.v1.Command.change_snapshot:type_name -> log.v1.ChangeSnapshot
-	101, // 54: log.v1.Command.register_reward:type_name -> log.v1.RegisterReward
-	102, // 55: log.v1.Command.remove_reward:type_name -> log.v1.RemoveReward
-	105, // 56: log.v1.Command.report_rewards:type_name -> log.v1.ReportRewards
-	99,  // 57: log.v1.Command.report_snapshots:type_name -> log.v1.ReportSnapshots
-	94,  // 58: log.v1.Command.stage_restore:type_name -> log.v1.StageRestore
-	95,  // 59: log.v1.Command.commit_restore:type_name -> log.v1.CommitRestore
-	96,  // 60: log.v1.Command.refound:type_name -> log.v1.Refound
-	89,  // 61: log.v1.Command.put_access_policy:type_name -> log.v1.PutAccessPolicy
-	90,  // 62: log.v1.Command.put_auth_method:type_name -> log.v1.PutAuthMethod
-	91,  // 63: log.v1.Command.remove_access:type_name -> log.v1.RemoveAccess
-	92,  // 64: log.v1.Command.create_token:type_name -> log.v1.CreateToken
-	93,  // 65: log.v1.Command.set_access:type_name -> log.v1.SetAccess
-	106, // 66: log.v1.Command.change_worker_pool:type_name -> log.v1.ChangeWorkerPool
-	110, // 67: log.v1.Command.delete_policy:type_name -> log.v1.DeletePolicy
+	99,  // 53: log.v1.Command.change_snapshot:type_name -> log.v1.ChangeSnapshot
+	103, // 54: log.v1.Command.register_reward:type_name -> log.v1.RegisterReward
+	104, // 55: log.v1.Command.remove_reward:type_name -> log.v1.RemoveReward
+	107, // 56: log.v1.Command.report_rewards:type_name -> log.v1.ReportRewards
+	101, // 57: log.v1.Command.report_snapshots:type_name -> log.v1.ReportSnapshots
+	96,  // 58: log.v1.Command.stage_restore:type_name -> log.v1.StageRestore
+	97,  // 59: log.v1.Command.commit_restore:type_name -> log.v1.CommitRestore
+	98,  // 60: log.v1.Command.refound:type_name -> log.v1.Refound
+	91,  // 61: log.v1.Command.put_access_policy:type_name -> log.v1.PutAccessPolicy
+	92,  // 62: log.v1.Command.put_auth_method:type_name -> log.v1.PutAuthMethod
+	93,  // 63: log.v1.Command.remove_access:type_name -> log.v1.RemoveAccess
+	94,  // 64: log.v1.Command.create_token:type_name -> log.v1.CreateToken
+	95,  // 65: log.v1.Command.set_access:type_name -> log.v1.SetAccess
+	108, // 66: log.v1.Command.change_worker_pool:type_name -> log.v1.ChangeWorkerPool
+	112, // 67: log.v1.Command.delete_policy:type_name -> log.v1.DeletePolicy
 	39,  // 68: log.v1.Command.update_namespace:type_name -> log.v1.UpdateNamespace
 	17,  // 69: log.v1.Command.extend_trajectory:type_name -> log.v1.ExtendTrajectory
 	18,  // 70: log.v1.Command.pause_trajectory:type_name -> log.v1.PauseTrajectory
 	19,  // 71: log.v1.Command.report_frozen:type_name -> log.v1.ReportFrozen
 	81,  // 72: log.v1.Command.set_affinity:type_name -> log.v1.SetAffinity
-	6,   // 73: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
-	4,   // 74: log.v1.SubmitActions.request:type_name -> log.v1.Request
-	8,   // 75: log.v1.SubmitActions.actions:type_name -> log.v1.Action
-	9,   // 76: log.v1.Action.needs:type_name -> log.v1.Needs
-	24,  // 77: log.v1.Action.labels:type_name -> log.v1.Label
-	10,  // 78: log.v1.Needs.profile:type_name -> log.v1.Profile
-	12,  // 79: log.v1.Needs.gpus:type_name -> log.v1.Gpus
-	13,  // 80: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
-	11,  // 81: log.v1.Profile.points:type_name -> log.v1.Point
-	4,   // 82: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
-	70,  // 83: log.v1.OpenTrajectory.rollout:type_name -> log.v1.RolloutMembership
-	82,  // 84: log.v1.OpenTrajectory.generation:type_name -> log.v1.GenerationSpec
-	24,  // 85: log.v1.OpenTrajectory.labels:type_name -> log.v1.Label
-	20,  // 86: log.v1.ReportFrozen.attempts:type_name -> log.v1.FrozenAttempt
-	23,  // 87: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
-	24,  // 88: log.v1.RegisterNode.labels:type_name -> log.v1.Label
-	22,  // 89: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
-	26,  // 90: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
-	13,  // 91: log.v1.AttemptReport.usage:type_name -> log.v1.QuotaUse
-	35,  // 92: log.v1.ReportEngines.reports:type_name -> log.v1.EngineReport
-	46,  // 93: log.v1.CreateNodeGroup.members:type_name -> log.v1.GroupMember
-	47,  // 94: log.v1.CreateNodeGroup.selector:type_name -> log.v1.MemberSelector
-	24,  // 95: log.v1.MemberSelector.labels:type_name -> log.v1.Label
-	46,  // 96: log.v1.SetGroupMembers.members:type_name -> log.v1.GroupMember
-	47,  // 97: log.v1.SetGroupMembers.selector:type_name -> log.v1.MemberSelector
-	4,   // 98: log.v1.SubmitJob.request:type_name -> log.v1.Request
-	53,  // 99: log.v1.SubmitJob.cycle:type_name -> log.v1.Cycle
-	52,  // 100: log.v1.SubmitJob.hooks:type_name -> log.v1.DeploymentHooks
-	24,  // 101: log.v1.SubmitJob.labels:type_name -> log.v1.Label
-	8,   // 102: log.v1.DeploymentHooks.sleep:type_name -> log.v1.Action
-	8,   // 103: log.v1.DeploymentHooks.wake:type_name -> log.v1.Action
-	8,   // 104: log.v1.DeploymentHooks.prefetch:type_name -> log.v1.Action
-	54,  // 105: log.v1.Cycle.segments:type_name -> log.v1.Segment
-	0,   // 106: log.v1.ChangeJob.change:type_name -> log.v1.JobChange
-	4,   // 107: log.v1.AcquireTurn.request:type_name -> log.v1.Request
-	1,   // 108: log.v1.EndTurn.reason:type_name -> log.v1.TurnEnd
-	65,  // 109: log.v1.Result.refusal:type_name -> log.v1.Refusal
-	4,   // 110: log.v1.RequestMigration.request:type_name -> log.v1.Request
-	69,  // 111: log.v1.ReportMigrations.reports:type_name -> log.v1.MigrationReport
-	4,   // 112: log.v1.CreateRollout.request:type_name -> log.v1.Request
-	77,  // 113: log.v1.RegisterWorker.profile:type_name -> log.v1.WorkerProfilePoint
-	4,   // 114: log.v1.ReportGenerations.request:type_name -> log.v1.Request
-	83,  // 115: log.v1.ReportGenerations.generations:type_name -> log.v1.GenerationReport
-	84,  // 116: log.v1.ReportGenerations.workers:type_name -> log.v1.WorkerReport
-	87,  // 117: log.v1.MoveGenerations.moves:type_name -> log.v1.GenerationMove
-	98,  // 118: log.v1.ChangeSnapshot.create:type_name -> log.v1.CreateSnapshot
-	4,   // 119: log.v1.CreateSnapshot.request:type_name -> log.v1.Request
-	100, // 120: log.v1.ReportSnapshots.reports:type_name -> log.v1.SnapshotReport
-	8,   // 121: log.v1.RegisterReward.action:type_name -> log.v1.Action
-	4,   // 122: log.v1.ReportRewards.request:type_name -> log.v1.Request
-	103, // 123: log.v1.ReportRewards.demands:type_name -> log.v1.RewardDemand
-	104, // 124: log.v1.ReportRewards.replicas:type_name -> log.v1.RewardReplicaReport
-	107, // 125: log.v1.ChangeWorkerPool.declare:type_name -> log.v1.WorkerPoolSpec
-	109, // 126: log.v1.ChangeWorkerPool.plan:type_name -> log.v1.WorkerPoolPlan
-	8,   // 127: log.v1.WorkerPoolSpec.start:type_name -> log.v1.Action
-	108, // 128: log.v1.WorkerPoolSpec.options:type_name -> log.v1.WorkerPoolOption
-	77,  // 129: log.v1.WorkerPoolOption.profile:type_name -> log.v1.WorkerProfilePoint
-	130, // [130:130] is the sub-list for method output_type
-	130, // [130:130] is the sub-list for method input_type
-	130, // [130:130] is the sub-list for extension type_name
-	130, // [130:130] is the sub-list for extension extendee
-	0,   // [0:130] is the sub-list for field type_name
+	90,  // 73: log.v1.Command.predict_generations:type_name -> log.v1.PredictGenerations
+	6,   // 74: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
+	4,   // 75: log.v1.SubmitActions.request:type_name -> log.v1.Request
+	8,   // 76: log.v1.SubmitActions.actions:type_name -> log.v1.Action
+	9,   // 77: log.v1.Action.needs:type_name -> log.v1.Needs
+	24,  // 78: log.v1.Action.labels:type_name -> log.v1.Label
+	10,  // 79: log.v1.Needs.profile:type_name -> log.v1.Profile
+	12,  // 80: log.v1.Needs.gpus:type_name -> log.v1.Gpus
+	13,  // 81: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
+	11,  // 82: log.v1.Profile.points:type_name -> log.v1.Point
+	4,   // 83: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
+	70,  // 84: log.v1.OpenTrajectory.rollout:type_name -> log.v1.RolloutMembership
+	82,  // 85: log.v1.OpenTrajectory.generation:type_name -> log.v1.GenerationSpec
+	24,  // 86: log.v1.OpenTrajectory.labels:type_name -> log.v1.Label
+	20,  // 87: log.v1.ReportFrozen.attempts:type_name -> log.v1.FrozenAttempt
+	23,  // 88: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
+	24,  // 89: log.v1.RegisterNode.labels:type_name -> log.v1.Label
+	22,  // 90: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
+	26,  // 91: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
+	13,  // 92: log.v1.AttemptReport.usage:type_name -> log.v1.QuotaUse
+	35,  // 93: log.v1.ReportEngines.reports:type_name -> log.v1.EngineReport
+	46,  // 94: log.v1.CreateNodeGroup.members:type_name -> log.v1.GroupMember
+	47,  // 95: log.v1.CreateNodeGroup.selector:type_name -> log.v1.MemberSelector
+	24,  // 96: log.v1.MemberSelector.labels:type_name -> log.v1.Label
+	46,  // 97: log.v1.SetGroupMembers.members:type_name -> log.v1.GroupMember
+	47,  // 98: log.v1.SetGroupMembers.selector:type_name -> log.v1.MemberSelector
+	4,   // 99: log.v1.SubmitJob.request:type_name -> log.v1.Request
+	53,  // 100: log.v1.SubmitJob.cycle:type_name -> log.v1.Cycle
+	52,  // 101: log.v1.SubmitJob.hooks:type_name -> log.v1.DeploymentHooks
+	24,  // 102: log.v1.SubmitJob.labels:type_name -> log.v1.Label
+	8,   // 103: log.v1.DeploymentHooks.sleep:type_name -> log.v1.Action
+	8,   // 104: log.v1.DeploymentHooks.wake:type_name -> log.v1.Action
+	8,   // 105: log.v1.DeploymentHooks.prefetch:type_name -> log.v1.Action
+	54,  // 106: log.v1.Cycle.segments:type_name -> log.v1.Segment
+	0,   // 107: log.v1.ChangeJob.change:type_name -> log.v1.JobChange
+	4,   // 108: log.v1.AcquireTurn.request:type_name -> log.v1.Request
+	1,   // 109: log.v1.EndTurn.reason:type_name -> log.v1.TurnEnd
+	65,  // 110: log.v1.Result.refusal:type_name -> log.v1.Refusal
+	4,   // 111: log.v1.RequestMigration.request:type_name -> log.v1.Request
+	69,  // 112: log.v1.ReportMigrations.reports:type_name -> log.v1.MigrationReport
+	4,   // 113: log.v1.CreateRollout.request:type_name -> log.v1.Request
+	77,  // 114: log.v1.RegisterWorker.profile:type_name -> log.v1.WorkerProfilePoint
+	4,   // 115: log.v1.ReportGenerations.request:type_name -> log.v1.Request
+	83,  // 116: log.v1.ReportGenerations.generations:type_name -> log.v1.GenerationReport
+	84,  // 117: log.v1.ReportGenerations.workers:type_name -> log.v1.WorkerReport
+	87,  // 118: log.v1.MoveGenerations.moves:type_name -> log.v1.GenerationMove
+	89,  // 119: log.v1.PredictGenerations.predictions:type_name -> log.v1.GenerationPrediction
+	100, // 120: log.v1.ChangeSnapshot.create:type_name -> log.v1.CreateSnapshot
+	4,   // 121: log.v1.CreateSnapshot.request:type_name -> log.v1.Request
+	102, // 122: log.v1.ReportSnapshots.reports:type_name -> log.v1.SnapshotReport
+	8,   // 123: log.v1.RegisterReward.action:type_name -> log.v1.Action
+	4,   // 124: log.v1.ReportRewards.request:type_name -> log.v1.Request
+	105, // 125: log.v1.ReportRewards.demands:type_name -> log.v1.RewardDemand
+	106, // 126: log.v1.ReportRewards.replicas:type_name -> log.v1.RewardReplicaReport
+	109, // 127: log.v1.ChangeWorkerPool.declare:type_name -> log.v1.WorkerPoolSpec
+	111, // 128: log.v1.ChangeWorkerPool.plan:type_name -> log.v1.WorkerPoolPlan
+	8,   // 129: log.v1.WorkerPoolSpec.start:type_name -> log.v1.Action
+	110, // 130: log.v1.WorkerPoolSpec.options:type_name -> log.v1.WorkerPoolOption
+	77,  // 131: log.v1.WorkerPoolOption.profile:type_name -> log.v1.WorkerProfilePoint
+	132, // [132:132] is the sub-list for method output_type
+	132, // [132:132] is the sub-list for method input_type
+	132, // [132:132] is the sub-list for extension type_name
+	132, // [132:132] is the sub-list for extension extendee
+	0,   // [0:132] is the sub-list for field type_name
 }
 
 func init() { file_log_v1_log_proto_init() }
@@ -10290,15 +10454,16 @@ func file_log_v1_log_proto_init() {
 		(*Command_PauseTrajectory)(nil),
 		(*Command_ReportFrozen)(nil),
 		(*Command_SetAffinity)(nil),
+		(*Command_PredictGenerations)(nil),
 	}
 	file_log_v1_log_proto_msgTypes[37].OneofWrappers = []any{}
 	file_log_v1_log_proto_msgTypes[41].OneofWrappers = []any{}
 	file_log_v1_log_proto_msgTypes[77].OneofWrappers = []any{}
-	file_log_v1_log_proto_msgTypes[95].OneofWrappers = []any{
+	file_log_v1_log_proto_msgTypes[97].OneofWrappers = []any{
 		(*ChangeSnapshot_Create)(nil),
 		(*ChangeSnapshot_Delete)(nil),
 	}
-	file_log_v1_log_proto_msgTypes[104].OneofWrappers = []any{
+	file_log_v1_log_proto_msgTypes[106].OneofWrappers = []any{
 		(*ChangeWorkerPool_Declare)(nil),
 		(*ChangeWorkerPool_Remove)(nil),
 		(*ChangeWorkerPool_Plan)(nil),
@@ -10311,7 +10476,7 @@ func file_log_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_v1_log_proto_rawDesc), len(file_log_v1_log_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   109,
+			NumMessages:   111,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

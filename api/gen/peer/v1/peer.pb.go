@@ -473,7 +473,9 @@ func (x *TurnLease) GetToken() uint64 {
 }
 
 type DescribeRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Redundancy zones of the members that the asking server knows, by their IDs.
+	Zones         map[string]string `protobuf:"bytes,1,rep,name=zones,proto3" json:"zones,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -508,6 +510,13 @@ func (*DescribeRequest) Descriptor() ([]byte, []int) {
 	return file_peer_v1_peer_proto_rawDescGZIP(), []int{8}
 }
 
+func (x *DescribeRequest) GetZones() map[string]string {
+	if x != nil {
+		return x.Zones
+	}
+	return nil
+}
+
 type DescribeResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ServerId string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
@@ -518,8 +527,10 @@ type DescribeResponse struct {
 	// Why the server neither votes nor stands for election; empty if it does.
 	Quarantine string `protobuf:"bytes,4,opt,name=quarantine,proto3" json:"quarantine,omitempty"`
 	// Raft indexes: newest entry of the server's log, newest entry it has applied.
-	LastIndex     uint64 `protobuf:"varint,5,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
-	AppliedIndex  uint64 `protobuf:"varint,6,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	LastIndex    uint64 `protobuf:"varint,5,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
+	AppliedIndex uint64 `protobuf:"varint,6,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	// Redundancy zone of the server; empty if it has none.
+	Zone          string `protobuf:"bytes,7,opt,name=zone,proto3" json:"zone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -596,6 +607,13 @@ func (x *DescribeResponse) GetAppliedIndex() uint64 {
 	return 0
 }
 
+func (x *DescribeResponse) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
 var File_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_peer_v1_peer_proto_rawDesc = "" +
@@ -622,8 +640,13 @@ const file_peer_v1_peer_proto_rawDesc = "" +
 	"\x05turns\x18\x02 \x03(\x0e2\x14.peer.v1.TurnRenewalR\x05turns\"1\n" +
 	"\tTurnLease\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
-	"\x05token\x18\x02 \x01(\x04R\x05token\"\x11\n" +
-	"\x0fDescribeRequest\"\xcc\x01\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\"\x86\x01\n" +
+	"\x0fDescribeRequest\x129\n" +
+	"\x05zones\x18\x01 \x03(\v2#.peer.v1.DescribeRequest.ZonesEntryR\x05zones\x1a8\n" +
+	"\n" +
+	"ZonesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe0\x01\n" +
 	"\x10DescribeResponse\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1d\n" +
@@ -634,7 +657,8 @@ const file_peer_v1_peer_proto_rawDesc = "" +
 	"quarantine\x12\x1d\n" +
 	"\n" +
 	"last_index\x18\x05 \x01(\x04R\tlastIndex\x12#\n" +
-	"\rapplied_index\x18\x06 \x01(\x04R\fappliedIndex*x\n" +
+	"\rapplied_index\x18\x06 \x01(\x04R\fappliedIndex\x12\x12\n" +
+	"\x04zone\x18\a \x01(\tR\x04zone*x\n" +
 	"\vTurnRenewal\x12\x1c\n" +
 	"\x18TURN_RENEWAL_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14TURN_RENEWAL_RENEWED\x10\x01\x12\x17\n" +
@@ -659,7 +683,7 @@ func file_peer_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_peer_v1_peer_proto_goTypes = []any{
 	(TurnRenewal)(0),            // 0: peer.v1.TurnRenewal
 	(*ProposeRequest)(nil),      // 1: peer.v1.ProposeRequest
@@ -672,28 +696,30 @@ var file_peer_v1_peer_proto_goTypes = []any{
 	(*TurnLease)(nil),           // 8: peer.v1.TurnLease
 	(*DescribeRequest)(nil),     // 9: peer.v1.DescribeRequest
 	(*DescribeResponse)(nil),    // 10: peer.v1.DescribeResponse
-	(*v1.Command)(nil),          // 11: log.v1.Command
-	(*v1.Result)(nil),           // 12: log.v1.Result
+	nil,                         // 11: peer.v1.DescribeRequest.ZonesEntry
+	(*v1.Command)(nil),          // 12: log.v1.Command
+	(*v1.Result)(nil),           // 13: log.v1.Result
 }
 var file_peer_v1_peer_proto_depIdxs = []int32{
-	11, // 0: peer.v1.ProposeRequest.commands:type_name -> log.v1.Command
-	12, // 1: peer.v1.ProposeResponse.results:type_name -> log.v1.Result
+	12, // 0: peer.v1.ProposeRequest.commands:type_name -> log.v1.Command
+	13, // 1: peer.v1.ProposeResponse.results:type_name -> log.v1.Result
 	6,  // 2: peer.v1.RenewLeasesRequest.leases:type_name -> peer.v1.NodeLease
 	8,  // 3: peer.v1.RenewLeasesRequest.turns:type_name -> peer.v1.TurnLease
 	0,  // 4: peer.v1.RenewLeasesResponse.turns:type_name -> peer.v1.TurnRenewal
-	1,  // 5: peer.v1.PeerService.Propose:input_type -> peer.v1.ProposeRequest
-	3,  // 6: peer.v1.PeerService.ReadIndex:input_type -> peer.v1.ReadIndexRequest
-	5,  // 7: peer.v1.PeerService.RenewLeases:input_type -> peer.v1.RenewLeasesRequest
-	9,  // 8: peer.v1.PeerService.Describe:input_type -> peer.v1.DescribeRequest
-	2,  // 9: peer.v1.PeerService.Propose:output_type -> peer.v1.ProposeResponse
-	4,  // 10: peer.v1.PeerService.ReadIndex:output_type -> peer.v1.ReadIndexResponse
-	7,  // 11: peer.v1.PeerService.RenewLeases:output_type -> peer.v1.RenewLeasesResponse
-	10, // 12: peer.v1.PeerService.Describe:output_type -> peer.v1.DescribeResponse
-	9,  // [9:13] is the sub-list for method output_type
-	5,  // [5:9] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	11, // 5: peer.v1.DescribeRequest.zones:type_name -> peer.v1.DescribeRequest.ZonesEntry
+	1,  // 6: peer.v1.PeerService.Propose:input_type -> peer.v1.ProposeRequest
+	3,  // 7: peer.v1.PeerService.ReadIndex:input_type -> peer.v1.ReadIndexRequest
+	5,  // 8: peer.v1.PeerService.RenewLeases:input_type -> peer.v1.RenewLeasesRequest
+	9,  // 9: peer.v1.PeerService.Describe:input_type -> peer.v1.DescribeRequest
+	2,  // 10: peer.v1.PeerService.Propose:output_type -> peer.v1.ProposeResponse
+	4,  // 11: peer.v1.PeerService.ReadIndex:output_type -> peer.v1.ReadIndexResponse
+	7,  // 12: peer.v1.PeerService.RenewLeases:output_type -> peer.v1.RenewLeasesResponse
+	10, // 13: peer.v1.PeerService.Describe:output_type -> peer.v1.DescribeResponse
+	10, // [10:14] is the sub-list for method output_type
+	6,  // [6:10] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_peer_v1_peer_proto_init() }
@@ -707,7 +733,7 @@ func file_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_v1_peer_proto_rawDesc), len(file_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -3303,7 +3303,9 @@ type AutopilotServer struct {
 	// Newest entry that it has applied.
 	AppliedIndex uint64 `protobuf:"varint,8,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	// What autopilot does with it next, or why it does nothing; empty if there is nothing to do.
-	Next          string `protobuf:"bytes,9,opt,name=next,proto3" json:"next,omitempty"`
+	Next string `protobuf:"bytes,9,opt,name=next,proto3" json:"next,omitempty"`
+	// Redundancy zone that it told; empty if it has none, or has not answered this leader.
+	Zone          string `protobuf:"bytes,10,opt,name=zone,proto3" json:"zone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3397,6 +3399,13 @@ func (x *AutopilotServer) GetAppliedIndex() uint64 {
 func (x *AutopilotServer) GetNext() string {
 	if x != nil {
 		return x.Next
+	}
+	return ""
+}
+
+func (x *AutopilotServer) GetZone() string {
+	if x != nil {
+		return x.Zone
 	}
 	return ""
 }
@@ -3912,7 +3921,7 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\fremove_after\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vremoveAfter\x12\x1d\n" +
 	"\n" +
 	"voters_min\x18\x06 \x01(\rR\tvotersMin\x122\n" +
-	"\aservers\x18\a \x03(\v2\x18.rota.v1.AutopilotServerR\aservers\"\x85\x02\n" +
+	"\aservers\x18\a \x03(\v2\x18.rota.v1.AutopilotServerR\aservers\"\x99\x02\n" +
 	"\x0fAutopilotServer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -3922,7 +3931,9 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12/\n" +
 	"\x05since\x18\a \x01(\v2\x19.google.protobuf.DurationR\x05since\x12#\n" +
 	"\rapplied_index\x18\b \x01(\x04R\fappliedIndex\x12\x12\n" +
-	"\x04next\x18\t \x01(\tR\x04next\"\xd5\x01\n" +
+	"\x04next\x18\t \x01(\tR\x04next\x12\x12\n" +
+	"\x04zone\x18\n" +
+	" \x01(\tR\x04zone\"\xd5\x01\n" +
 	"\fGossipMember\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x1a.rota.v1.GossipMember.RoleR\x04role\x12\x18\n" +

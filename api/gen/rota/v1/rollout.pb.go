@@ -1096,7 +1096,8 @@ type GetRolloutResponse struct {
 	Rollout *Rollout               `protobuf:"bytes,1,opt,name=rollout,proto3" json:"rollout,omitempty"`
 	// Those that have had a trajectory: at most 256, fewer if they have many members. Ask again
 	// from behind the last one on.
-	Groups        []*RolloutGroup `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`
+	Groups        []*RolloutGroup     `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`
+	Predictions   *RolloutPredictions `protobuf:"bytes,3,opt,name=predictions,proto3" json:"predictions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1145,6 +1146,69 @@ func (x *GetRolloutResponse) GetGroups() []*RolloutGroup {
 	return nil
 }
 
+func (x *GetRolloutResponse) GetPredictions() *RolloutPredictions {
+	if x != nil {
+		return x.Predictions
+	}
+	return nil
+}
+
+// RolloutPredictions counts whose predictions the trajectories of a rollout are ordered by, of those
+// that workers generate for and that have not ended: of at most 65,536 members.
+type RolloutPredictions struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Rota's own.
+	Own uint32 `protobuf:"varint,1,opt,name=own,proto3" json:"own,omitempty"`
+	// Those of the predictor service.
+	Service       uint32 `protobuf:"varint,2,opt,name=service,proto3" json:"service,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutPredictions) Reset() {
+	*x = RolloutPredictions{}
+	mi := &file_rota_v1_rollout_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutPredictions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutPredictions) ProtoMessage() {}
+
+func (x *RolloutPredictions) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_rollout_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutPredictions.ProtoReflect.Descriptor instead.
+func (*RolloutPredictions) Descriptor() ([]byte, []int) {
+	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *RolloutPredictions) GetOwn() uint32 {
+	if x != nil {
+		return x.Own
+	}
+	return 0
+}
+
+func (x *RolloutPredictions) GetService() uint32 {
+	if x != nil {
+		return x.Service
+	}
+	return 0
+}
+
 type ListRolloutsRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
@@ -1160,7 +1224,7 @@ type ListRolloutsRequest struct {
 
 func (x *ListRolloutsRequest) Reset() {
 	*x = ListRolloutsRequest{}
-	mi := &file_rota_v1_rollout_proto_msgTypes[14]
+	mi := &file_rota_v1_rollout_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1172,7 +1236,7 @@ func (x *ListRolloutsRequest) String() string {
 func (*ListRolloutsRequest) ProtoMessage() {}
 
 func (x *ListRolloutsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_rollout_proto_msgTypes[14]
+	mi := &file_rota_v1_rollout_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1185,7 +1249,7 @@ func (x *ListRolloutsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolloutsRequest.ProtoReflect.Descriptor instead.
 func (*ListRolloutsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{14}
+	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListRolloutsRequest) GetNamespace() string {
@@ -1240,7 +1304,7 @@ type ListRolloutsResponse struct {
 
 func (x *ListRolloutsResponse) Reset() {
 	*x = ListRolloutsResponse{}
-	mi := &file_rota_v1_rollout_proto_msgTypes[15]
+	mi := &file_rota_v1_rollout_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1252,7 +1316,7 @@ func (x *ListRolloutsResponse) String() string {
 func (*ListRolloutsResponse) ProtoMessage() {}
 
 func (x *ListRolloutsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_rollout_proto_msgTypes[15]
+	mi := &file_rota_v1_rollout_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1265,7 +1329,7 @@ func (x *ListRolloutsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolloutsResponse.ProtoReflect.Descriptor instead.
 func (*ListRolloutsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{15}
+	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListRolloutsResponse) GetRollouts() []*Rollout {
@@ -1297,7 +1361,7 @@ type PutSampleRequest struct {
 
 func (x *PutSampleRequest) Reset() {
 	*x = PutSampleRequest{}
-	mi := &file_rota_v1_rollout_proto_msgTypes[16]
+	mi := &file_rota_v1_rollout_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1309,7 +1373,7 @@ func (x *PutSampleRequest) String() string {
 func (*PutSampleRequest) ProtoMessage() {}
 
 func (x *PutSampleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_rollout_proto_msgTypes[16]
+	mi := &file_rota_v1_rollout_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1322,7 +1386,7 @@ func (x *PutSampleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSampleRequest.ProtoReflect.Descriptor instead.
 func (*PutSampleRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{16}
+	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PutSampleRequest) GetTrajectoryId() uint64 {
@@ -1371,7 +1435,7 @@ type PutSampleResponse struct {
 
 func (x *PutSampleResponse) Reset() {
 	*x = PutSampleResponse{}
-	mi := &file_rota_v1_rollout_proto_msgTypes[17]
+	mi := &file_rota_v1_rollout_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1383,7 +1447,7 @@ func (x *PutSampleResponse) String() string {
 func (*PutSampleResponse) ProtoMessage() {}
 
 func (x *PutSampleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_rollout_proto_msgTypes[17]
+	mi := &file_rota_v1_rollout_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1396,7 +1460,7 @@ func (x *PutSampleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSampleResponse.ProtoReflect.Descriptor instead.
 func (*PutSampleResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{17}
+	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PutSampleResponse) GetAccepted() bool {
@@ -1430,7 +1494,7 @@ type GetBatchRequest struct {
 
 func (x *GetBatchRequest) Reset() {
 	*x = GetBatchRequest{}
-	mi := &file_rota_v1_rollout_proto_msgTypes[18]
+	mi := &file_rota_v1_rollout_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1442,7 +1506,7 @@ func (x *GetBatchRequest) String() string {
 func (*GetBatchRequest) ProtoMessage() {}
 
 func (x *GetBatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_rollout_proto_msgTypes[18]
+	mi := &file_rota_v1_rollout_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1455,7 +1519,7 @@ func (x *GetBatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBatchRequest.ProtoReflect.Descriptor instead.
 func (*GetBatchRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{18}
+	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetBatchRequest) GetPolicy() string {
@@ -1498,7 +1562,7 @@ type GetBatchResponse struct {
 
 func (x *GetBatchResponse) Reset() {
 	*x = GetBatchResponse{}
-	mi := &file_rota_v1_rollout_proto_msgTypes[19]
+	mi := &file_rota_v1_rollout_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1510,7 +1574,7 @@ func (x *GetBatchResponse) String() string {
 func (*GetBatchResponse) ProtoMessage() {}
 
 func (x *GetBatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_rollout_proto_msgTypes[19]
+	mi := &file_rota_v1_rollout_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1523,7 +1587,7 @@ func (x *GetBatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBatchResponse.ProtoReflect.Descriptor instead.
 func (*GetBatchResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{19}
+	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetBatchResponse) GetStep() uint64 {
@@ -1556,7 +1620,7 @@ type SuspendPolicyRequest struct {
 
 func (x *SuspendPolicyRequest) Reset() {
 	*x = SuspendPolicyRequest{}
-	mi := &file_rota_v1_rollout_proto_msgTypes[20]
+	mi := &file_rota_v1_rollout_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1568,7 +1632,7 @@ func (x *SuspendPolicyRequest) String() string {
 func (*SuspendPolicyRequest) ProtoMessage() {}
 
 func (x *SuspendPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_rollout_proto_msgTypes[20]
+	mi := &file_rota_v1_rollout_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1581,7 +1645,7 @@ func (x *SuspendPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SuspendPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{20}
+	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SuspendPolicyRequest) GetPolicy() string {
@@ -1599,7 +1663,7 @@ type SuspendPolicyResponse struct {
 
 func (x *SuspendPolicyResponse) Reset() {
 	*x = SuspendPolicyResponse{}
-	mi := &file_rota_v1_rollout_proto_msgTypes[21]
+	mi := &file_rota_v1_rollout_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1611,7 +1675,7 @@ func (x *SuspendPolicyResponse) String() string {
 func (*SuspendPolicyResponse) ProtoMessage() {}
 
 func (x *SuspendPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_rollout_proto_msgTypes[21]
+	mi := &file_rota_v1_rollout_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1624,7 +1688,7 @@ func (x *SuspendPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SuspendPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{21}
+	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{22}
 }
 
 type ResumePolicyRequest struct {
@@ -1636,7 +1700,7 @@ type ResumePolicyRequest struct {
 
 func (x *ResumePolicyRequest) Reset() {
 	*x = ResumePolicyRequest{}
-	mi := &file_rota_v1_rollout_proto_msgTypes[22]
+	mi := &file_rota_v1_rollout_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1648,7 +1712,7 @@ func (x *ResumePolicyRequest) String() string {
 func (*ResumePolicyRequest) ProtoMessage() {}
 
 func (x *ResumePolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_rollout_proto_msgTypes[22]
+	mi := &file_rota_v1_rollout_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1661,7 +1725,7 @@ func (x *ResumePolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePolicyRequest.ProtoReflect.Descriptor instead.
 func (*ResumePolicyRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{22}
+	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ResumePolicyRequest) GetPolicy() string {
@@ -1679,7 +1743,7 @@ type ResumePolicyResponse struct {
 
 func (x *ResumePolicyResponse) Reset() {
 	*x = ResumePolicyResponse{}
-	mi := &file_rota_v1_rollout_proto_msgTypes[23]
+	mi := &file_rota_v1_rollout_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1691,7 +1755,7 @@ func (x *ResumePolicyResponse) String() string {
 func (*ResumePolicyResponse) ProtoMessage() {}
 
 func (x *ResumePolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_rollout_proto_msgTypes[23]
+	mi := &file_rota_v1_rollout_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1704,7 +1768,7 @@ func (x *ResumePolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePolicyResponse.ProtoReflect.Descriptor instead.
 func (*ResumePolicyResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{23}
+	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{24}
 }
 
 type PublishVersionRequest struct {
@@ -1718,7 +1782,7 @@ type PublishVersionRequest struct {
 
 func (x *PublishVersionRequest) Reset() {
 	*x = PublishVersionRequest{}
-	mi := &file_rota_v1_rollout_proto_msgTypes[24]
+	mi := &file_rota_v1_rollout_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1730,7 +1794,7 @@ func (x *PublishVersionRequest) String() string {
 func (*PublishVersionRequest) ProtoMessage() {}
 
 func (x *PublishVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_rollout_proto_msgTypes[24]
+	mi := &file_rota_v1_rollout_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1743,7 +1807,7 @@ func (x *PublishVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishVersionRequest.ProtoReflect.Descriptor instead.
 func (*PublishVersionRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{24}
+	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PublishVersionRequest) GetPolicy() string {
@@ -1771,7 +1835,7 @@ type PublishVersionResponse struct {
 
 func (x *PublishVersionResponse) Reset() {
 	*x = PublishVersionResponse{}
-	mi := &file_rota_v1_rollout_proto_msgTypes[25]
+	mi := &file_rota_v1_rollout_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1783,7 +1847,7 @@ func (x *PublishVersionResponse) String() string {
 func (*PublishVersionResponse) ProtoMessage() {}
 
 func (x *PublishVersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_rollout_proto_msgTypes[25]
+	mi := &file_rota_v1_rollout_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1796,7 +1860,7 @@ func (x *PublishVersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishVersionResponse.ProtoReflect.Descriptor instead.
 func (*PublishVersionResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{25}
+	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PublishVersionResponse) GetPolicy() *Policy {
@@ -1823,7 +1887,7 @@ type GetPolicyRequest struct {
 
 func (x *GetPolicyRequest) Reset() {
 	*x = GetPolicyRequest{}
-	mi := &file_rota_v1_rollout_proto_msgTypes[26]
+	mi := &file_rota_v1_rollout_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1835,7 +1899,7 @@ func (x *GetPolicyRequest) String() string {
 func (*GetPolicyRequest) ProtoMessage() {}
 
 func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_rollout_proto_msgTypes[26]
+	mi := &file_rota_v1_rollout_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1848,7 +1912,7 @@ func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*GetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{26}
+	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetPolicyRequest) GetPolicy() string {
@@ -1874,7 +1938,7 @@ type GetPolicyResponse struct {
 
 func (x *GetPolicyResponse) Reset() {
 	*x = GetPolicyResponse{}
-	mi := &file_rota_v1_rollout_proto_msgTypes[27]
+	mi := &file_rota_v1_rollout_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1886,7 +1950,7 @@ func (x *GetPolicyResponse) String() string {
 func (*GetPolicyResponse) ProtoMessage() {}
 
 func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_rollout_proto_msgTypes[27]
+	mi := &file_rota_v1_rollout_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1899,7 +1963,7 @@ func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*GetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{27}
+	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetPolicyResponse) GetPolicy() *Policy {
@@ -1920,7 +1984,7 @@ type ListPoliciesRequest struct {
 
 func (x *ListPoliciesRequest) Reset() {
 	*x = ListPoliciesRequest{}
-	mi := &file_rota_v1_rollout_proto_msgTypes[28]
+	mi := &file_rota_v1_rollout_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1932,7 +1996,7 @@ func (x *ListPoliciesRequest) String() string {
 func (*ListPoliciesRequest) ProtoMessage() {}
 
 func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_rollout_proto_msgTypes[28]
+	mi := &file_rota_v1_rollout_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1945,7 +2009,7 @@ func (x *ListPoliciesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoliciesRequest.ProtoReflect.Descriptor instead.
 func (*ListPoliciesRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{28}
+	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListPoliciesRequest) GetPageSize() uint32 {
@@ -1979,7 +2043,7 @@ type ListPoliciesResponse struct {
 
 func (x *ListPoliciesResponse) Reset() {
 	*x = ListPoliciesResponse{}
-	mi := &file_rota_v1_rollout_proto_msgTypes[29]
+	mi := &file_rota_v1_rollout_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2055,7 @@ func (x *ListPoliciesResponse) String() string {
 func (*ListPoliciesResponse) ProtoMessage() {}
 
 func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_rollout_proto_msgTypes[29]
+	mi := &file_rota_v1_rollout_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2068,7 @@ func (x *ListPoliciesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoliciesResponse.ProtoReflect.Descriptor instead.
 func (*ListPoliciesResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{29}
+	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListPoliciesResponse) GetPolicies() []*Policy {
@@ -2030,7 +2094,7 @@ type DeletePolicyRequest struct {
 
 func (x *DeletePolicyRequest) Reset() {
 	*x = DeletePolicyRequest{}
-	mi := &file_rota_v1_rollout_proto_msgTypes[30]
+	mi := &file_rota_v1_rollout_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2042,7 +2106,7 @@ func (x *DeletePolicyRequest) String() string {
 func (*DeletePolicyRequest) ProtoMessage() {}
 
 func (x *DeletePolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_rollout_proto_msgTypes[30]
+	mi := &file_rota_v1_rollout_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2055,7 +2119,7 @@ func (x *DeletePolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePolicyRequest.ProtoReflect.Descriptor instead.
 func (*DeletePolicyRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{30}
+	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeletePolicyRequest) GetPolicy() string {
@@ -2073,7 +2137,7 @@ type DeletePolicyResponse struct {
 
 func (x *DeletePolicyResponse) Reset() {
 	*x = DeletePolicyResponse{}
-	mi := &file_rota_v1_rollout_proto_msgTypes[31]
+	mi := &file_rota_v1_rollout_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2149,7 @@ func (x *DeletePolicyResponse) String() string {
 func (*DeletePolicyResponse) ProtoMessage() {}
 
 func (x *DeletePolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_rollout_proto_msgTypes[31]
+	mi := &file_rota_v1_rollout_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2162,7 @@ func (x *DeletePolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePolicyResponse.ProtoReflect.Descriptor instead.
 func (*DeletePolicyResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{31}
+	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{32}
 }
 
 var File_rota_v1_rollout_proto protoreflect.FileDescriptor
@@ -2182,10 +2246,14 @@ const file_rota_v1_rollout_proto_rawDesc = "" +
 	"\vfirst_group\x18\x03 \x01(\rR\n" +
 	"firstGroup\x12\x1f\n" +
 	"\vallow_stale\x18\x04 \x01(\bR\n" +
-	"allowStale\"o\n" +
+	"allowStale\"\xae\x01\n" +
 	"\x12GetRolloutResponse\x12*\n" +
 	"\arollout\x18\x01 \x01(\v2\x10.rota.v1.RolloutR\arollout\x12-\n" +
-	"\x06groups\x18\x02 \x03(\v2\x15.rota.v1.RolloutGroupR\x06groups\"\xcd\x01\n" +
+	"\x06groups\x18\x02 \x03(\v2\x15.rota.v1.RolloutGroupR\x06groups\x12=\n" +
+	"\vpredictions\x18\x03 \x01(\v2\x1b.rota.v1.RolloutPredictionsR\vpredictions\"@\n" +
+	"\x12RolloutPredictions\x12\x10\n" +
+	"\x03own\x18\x01 \x01(\rR\x03own\x12\x18\n" +
+	"\aservice\x18\x02 \x01(\rR\aservice\"\xcd\x01\n" +
 	"\x13ListRolloutsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x16\n" +
 	"\x06policy\x18\x02 \x01(\tR\x06policy\x12#\n" +
@@ -2286,7 +2354,7 @@ func file_rota_v1_rollout_proto_rawDescGZIP() []byte {
 }
 
 var file_rota_v1_rollout_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_rota_v1_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_rota_v1_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_rota_v1_rollout_proto_goTypes = []any{
 	(RolloutState)(0),              // 0: rota.v1.RolloutState
 	(RolloutMemberState)(0),        // 1: rota.v1.RolloutMemberState
@@ -2304,78 +2372,80 @@ var file_rota_v1_rollout_proto_goTypes = []any{
 	(*CloseRolloutResponse)(nil),   // 13: rota.v1.CloseRolloutResponse
 	(*GetRolloutRequest)(nil),      // 14: rota.v1.GetRolloutRequest
 	(*GetRolloutResponse)(nil),     // 15: rota.v1.GetRolloutResponse
-	(*ListRolloutsRequest)(nil),    // 16: rota.v1.ListRolloutsRequest
-	(*ListRolloutsResponse)(nil),   // 17: rota.v1.ListRolloutsResponse
-	(*PutSampleRequest)(nil),       // 18: rota.v1.PutSampleRequest
-	(*PutSampleResponse)(nil),      // 19: rota.v1.PutSampleResponse
-	(*GetBatchRequest)(nil),        // 20: rota.v1.GetBatchRequest
-	(*GetBatchResponse)(nil),       // 21: rota.v1.GetBatchResponse
-	(*SuspendPolicyRequest)(nil),   // 22: rota.v1.SuspendPolicyRequest
-	(*SuspendPolicyResponse)(nil),  // 23: rota.v1.SuspendPolicyResponse
-	(*ResumePolicyRequest)(nil),    // 24: rota.v1.ResumePolicyRequest
-	(*ResumePolicyResponse)(nil),   // 25: rota.v1.ResumePolicyResponse
-	(*PublishVersionRequest)(nil),  // 26: rota.v1.PublishVersionRequest
-	(*PublishVersionResponse)(nil), // 27: rota.v1.PublishVersionResponse
-	(*GetPolicyRequest)(nil),       // 28: rota.v1.GetPolicyRequest
-	(*GetPolicyResponse)(nil),      // 29: rota.v1.GetPolicyResponse
-	(*ListPoliciesRequest)(nil),    // 30: rota.v1.ListPoliciesRequest
-	(*ListPoliciesResponse)(nil),   // 31: rota.v1.ListPoliciesResponse
-	(*DeletePolicyRequest)(nil),    // 32: rota.v1.DeletePolicyRequest
-	(*DeletePolicyResponse)(nil),   // 33: rota.v1.DeletePolicyResponse
-	(*timestamppb.Timestamp)(nil),  // 34: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),    // 35: google.protobuf.Duration
+	(*RolloutPredictions)(nil),     // 16: rota.v1.RolloutPredictions
+	(*ListRolloutsRequest)(nil),    // 17: rota.v1.ListRolloutsRequest
+	(*ListRolloutsResponse)(nil),   // 18: rota.v1.ListRolloutsResponse
+	(*PutSampleRequest)(nil),       // 19: rota.v1.PutSampleRequest
+	(*PutSampleResponse)(nil),      // 20: rota.v1.PutSampleResponse
+	(*GetBatchRequest)(nil),        // 21: rota.v1.GetBatchRequest
+	(*GetBatchResponse)(nil),       // 22: rota.v1.GetBatchResponse
+	(*SuspendPolicyRequest)(nil),   // 23: rota.v1.SuspendPolicyRequest
+	(*SuspendPolicyResponse)(nil),  // 24: rota.v1.SuspendPolicyResponse
+	(*ResumePolicyRequest)(nil),    // 25: rota.v1.ResumePolicyRequest
+	(*ResumePolicyResponse)(nil),   // 26: rota.v1.ResumePolicyResponse
+	(*PublishVersionRequest)(nil),  // 27: rota.v1.PublishVersionRequest
+	(*PublishVersionResponse)(nil), // 28: rota.v1.PublishVersionResponse
+	(*GetPolicyRequest)(nil),       // 29: rota.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),      // 30: rota.v1.GetPolicyResponse
+	(*ListPoliciesRequest)(nil),    // 31: rota.v1.ListPoliciesRequest
+	(*ListPoliciesResponse)(nil),   // 32: rota.v1.ListPoliciesResponse
+	(*DeletePolicyRequest)(nil),    // 33: rota.v1.DeletePolicyRequest
+	(*DeletePolicyResponse)(nil),   // 34: rota.v1.DeletePolicyResponse
+	(*timestamppb.Timestamp)(nil),  // 35: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),    // 36: google.protobuf.Duration
 }
 var file_rota_v1_rollout_proto_depIdxs = []int32{
-	34, // 0: rota.v1.Policy.publish_time:type_name -> google.protobuf.Timestamp
+	35, // 0: rota.v1.Policy.publish_time:type_name -> google.protobuf.Timestamp
 	3,  // 1: rota.v1.Rollout.spec:type_name -> rota.v1.RolloutSpec
 	0,  // 2: rota.v1.Rollout.state:type_name -> rota.v1.RolloutState
 	4,  // 3: rota.v1.Rollout.counts:type_name -> rota.v1.RolloutCounts
-	34, // 4: rota.v1.Rollout.create_time:type_name -> google.protobuf.Timestamp
-	34, // 5: rota.v1.Rollout.end_time:type_name -> google.protobuf.Timestamp
+	35, // 4: rota.v1.Rollout.create_time:type_name -> google.protobuf.Timestamp
+	35, // 5: rota.v1.Rollout.end_time:type_name -> google.protobuf.Timestamp
 	7,  // 6: rota.v1.RolloutGroup.members:type_name -> rota.v1.RolloutMember
 	1,  // 7: rota.v1.RolloutMember.state:type_name -> rota.v1.RolloutMemberState
-	34, // 8: rota.v1.CreateRolloutRequest.expire_time:type_name -> google.protobuf.Timestamp
+	35, // 8: rota.v1.CreateRolloutRequest.expire_time:type_name -> google.protobuf.Timestamp
 	3,  // 9: rota.v1.CreateRolloutRequest.spec:type_name -> rota.v1.RolloutSpec
 	5,  // 10: rota.v1.CreateRolloutResponse.rollout:type_name -> rota.v1.Rollout
 	5,  // 11: rota.v1.CloseRolloutResponse.rollout:type_name -> rota.v1.Rollout
 	5,  // 12: rota.v1.GetRolloutResponse.rollout:type_name -> rota.v1.Rollout
 	6,  // 13: rota.v1.GetRolloutResponse.groups:type_name -> rota.v1.RolloutGroup
-	5,  // 14: rota.v1.ListRolloutsResponse.rollouts:type_name -> rota.v1.Rollout
-	1,  // 15: rota.v1.PutSampleResponse.state:type_name -> rota.v1.RolloutMemberState
-	35, // 16: rota.v1.GetBatchRequest.wait:type_name -> google.protobuf.Duration
-	9,  // 17: rota.v1.GetBatchResponse.samples:type_name -> rota.v1.Sample
-	2,  // 18: rota.v1.PublishVersionResponse.policy:type_name -> rota.v1.Policy
-	2,  // 19: rota.v1.GetPolicyResponse.policy:type_name -> rota.v1.Policy
-	2,  // 20: rota.v1.ListPoliciesResponse.policies:type_name -> rota.v1.Policy
-	10, // 21: rota.v1.RolloutService.CreateRollout:input_type -> rota.v1.CreateRolloutRequest
-	12, // 22: rota.v1.RolloutService.CloseRollout:input_type -> rota.v1.CloseRolloutRequest
-	14, // 23: rota.v1.RolloutService.GetRollout:input_type -> rota.v1.GetRolloutRequest
-	16, // 24: rota.v1.RolloutService.ListRollouts:input_type -> rota.v1.ListRolloutsRequest
-	18, // 25: rota.v1.RolloutService.PutSample:input_type -> rota.v1.PutSampleRequest
-	20, // 26: rota.v1.RolloutService.GetBatch:input_type -> rota.v1.GetBatchRequest
-	22, // 27: rota.v1.RolloutService.SuspendPolicy:input_type -> rota.v1.SuspendPolicyRequest
-	24, // 28: rota.v1.RolloutService.ResumePolicy:input_type -> rota.v1.ResumePolicyRequest
-	26, // 29: rota.v1.RolloutService.PublishVersion:input_type -> rota.v1.PublishVersionRequest
-	28, // 30: rota.v1.RolloutService.GetPolicy:input_type -> rota.v1.GetPolicyRequest
-	30, // 31: rota.v1.RolloutService.ListPolicies:input_type -> rota.v1.ListPoliciesRequest
-	32, // 32: rota.v1.RolloutService.DeletePolicy:input_type -> rota.v1.DeletePolicyRequest
-	11, // 33: rota.v1.RolloutService.CreateRollout:output_type -> rota.v1.CreateRolloutResponse
-	13, // 34: rota.v1.RolloutService.CloseRollout:output_type -> rota.v1.CloseRolloutResponse
-	15, // 35: rota.v1.RolloutService.GetRollout:output_type -> rota.v1.GetRolloutResponse
-	17, // 36: rota.v1.RolloutService.ListRollouts:output_type -> rota.v1.ListRolloutsResponse
-	19, // 37: rota.v1.RolloutService.PutSample:output_type -> rota.v1.PutSampleResponse
-	21, // 38: rota.v1.RolloutService.GetBatch:output_type -> rota.v1.GetBatchResponse
-	23, // 39: rota.v1.RolloutService.SuspendPolicy:output_type -> rota.v1.SuspendPolicyResponse
-	25, // 40: rota.v1.RolloutService.ResumePolicy:output_type -> rota.v1.ResumePolicyResponse
-	27, // 41: rota.v1.RolloutService.PublishVersion:output_type -> rota.v1.PublishVersionResponse
-	29, // 42: rota.v1.RolloutService.GetPolicy:output_type -> rota.v1.GetPolicyResponse
-	31, // 43: rota.v1.RolloutService.ListPolicies:output_type -> rota.v1.ListPoliciesResponse
-	33, // 44: rota.v1.RolloutService.DeletePolicy:output_type -> rota.v1.DeletePolicyResponse
-	33, // [33:45] is the sub-list for method output_type
-	21, // [21:33] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	16, // 14: rota.v1.GetRolloutResponse.predictions:type_name -> rota.v1.RolloutPredictions
+	5,  // 15: rota.v1.ListRolloutsResponse.rollouts:type_name -> rota.v1.Rollout
+	1,  // 16: rota.v1.PutSampleResponse.state:type_name -> rota.v1.RolloutMemberState
+	36, // 17: rota.v1.GetBatchRequest.wait:type_name -> google.protobuf.Duration
+	9,  // 18: rota.v1.GetBatchResponse.samples:type_name -> rota.v1.Sample
+	2,  // 19: rota.v1.PublishVersionResponse.policy:type_name -> rota.v1.Policy
+	2,  // 20: rota.v1.GetPolicyResponse.policy:type_name -> rota.v1.Policy
+	2,  // 21: rota.v1.ListPoliciesResponse.policies:type_name -> rota.v1.Policy
+	10, // 22: rota.v1.RolloutService.CreateRollout:input_type -> rota.v1.CreateRolloutRequest
+	12, // 23: rota.v1.RolloutService.CloseRollout:input_type -> rota.v1.CloseRolloutRequest
+	14, // 24: rota.v1.RolloutService.GetRollout:input_type -> rota.v1.GetRolloutRequest
+	17, // 25: rota.v1.RolloutService.ListRollouts:input_type -> rota.v1.ListRolloutsRequest
+	19, // 26: rota.v1.RolloutService.PutSample:input_type -> rota.v1.PutSampleRequest
+	21, // 27: rota.v1.RolloutService.GetBatch:input_type -> rota.v1.GetBatchRequest
+	23, // 28: rota.v1.RolloutService.SuspendPolicy:input_type -> rota.v1.SuspendPolicyRequest
+	25, // 29: rota.v1.RolloutService.ResumePolicy:input_type -> rota.v1.ResumePolicyRequest
+	27, // 30: rota.v1.RolloutService.PublishVersion:input_type -> rota.v1.PublishVersionRequest
+	29, // 31: rota.v1.RolloutService.GetPolicy:input_type -> rota.v1.GetPolicyRequest
+	31, // 32: rota.v1.RolloutService.ListPolicies:input_type -> rota.v1.ListPoliciesRequest
+	33, // 33: rota.v1.RolloutService.DeletePolicy:input_type -> rota.v1.DeletePolicyRequest
+	11, // 34: rota.v1.RolloutService.CreateRollout:output_type -> rota.v1.CreateRolloutResponse
+	13, // 35: rota.v1.RolloutService.CloseRollout:output_type -> rota.v1.CloseRolloutResponse
+	15, // 36: rota.v1.RolloutService.GetRollout:output_type -> rota.v1.GetRolloutResponse
+	18, // 37: rota.v1.RolloutService.ListRollouts:output_type -> rota.v1.ListRolloutsResponse
+	20, // 38: rota.v1.RolloutService.PutSample:output_type -> rota.v1.PutSampleResponse
+	22, // 39: rota.v1.RolloutService.GetBatch:output_type -> rota.v1.GetBatchResponse
+	24, // 40: rota.v1.RolloutService.SuspendPolicy:output_type -> rota.v1.SuspendPolicyResponse
+	26, // 41: rota.v1.RolloutService.ResumePolicy:output_type -> rota.v1.ResumePolicyResponse
+	28, // 42: rota.v1.RolloutService.PublishVersion:output_type -> rota.v1.PublishVersionResponse
+	30, // 43: rota.v1.RolloutService.GetPolicy:output_type -> rota.v1.GetPolicyResponse
+	32, // 44: rota.v1.RolloutService.ListPolicies:output_type -> rota.v1.ListPoliciesResponse
+	34, // 45: rota.v1.RolloutService.DeletePolicy:output_type -> rota.v1.DeletePolicyResponse
+	34, // [34:46] is the sub-list for method output_type
+	22, // [22:34] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_rollout_proto_init() }
@@ -2389,7 +2459,7 @@ func file_rota_v1_rollout_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_rollout_proto_rawDesc), len(file_rota_v1_rollout_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   32,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

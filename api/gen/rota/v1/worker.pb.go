@@ -191,6 +191,57 @@ func (GenerationState) EnumDescriptor() ([]byte, []int) {
 	return file_rota_v1_worker_proto_rawDescGZIP(), []int{2}
 }
 
+type Predictor int32
+
+const (
+	Predictor_PREDICTOR_UNSPECIFIED Predictor = 0
+	// Rota's own.
+	Predictor_PREDICTOR_OWN Predictor = 1
+	// The predictor service of the servers.
+	Predictor_PREDICTOR_SERVICE Predictor = 2
+)
+
+// Enum value maps for Predictor.
+var (
+	Predictor_name = map[int32]string{
+		0: "PREDICTOR_UNSPECIFIED",
+		1: "PREDICTOR_OWN",
+		2: "PREDICTOR_SERVICE",
+	}
+	Predictor_value = map[string]int32{
+		"PREDICTOR_UNSPECIFIED": 0,
+		"PREDICTOR_OWN":         1,
+		"PREDICTOR_SERVICE":     2,
+	}
+)
+
+func (x Predictor) Enum() *Predictor {
+	p := new(Predictor)
+	*p = x
+	return p
+}
+
+func (x Predictor) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Predictor) Descriptor() protoreflect.EnumDescriptor {
+	return file_rota_v1_worker_proto_enumTypes[3].Descriptor()
+}
+
+func (Predictor) Type() protoreflect.EnumType {
+	return &file_rota_v1_worker_proto_enumTypes[3]
+}
+
+func (x Predictor) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Predictor.Descriptor instead.
+func (Predictor) EnumDescriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{3}
+}
+
 type WorkerPoolMemberState int32
 
 const (
@@ -234,11 +285,11 @@ func (x WorkerPoolMemberState) String() string {
 }
 
 func (WorkerPoolMemberState) Descriptor() protoreflect.EnumDescriptor {
-	return file_rota_v1_worker_proto_enumTypes[3].Descriptor()
+	return file_rota_v1_worker_proto_enumTypes[4].Descriptor()
 }
 
 func (WorkerPoolMemberState) Type() protoreflect.EnumType {
-	return &file_rota_v1_worker_proto_enumTypes[3]
+	return &file_rota_v1_worker_proto_enumTypes[4]
 }
 
 func (x WorkerPoolMemberState) Number() protoreflect.EnumNumber {
@@ -247,7 +298,7 @@ func (x WorkerPoolMemberState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WorkerPoolMemberState.Descriptor instead.
 func (WorkerPoolMemberState) EnumDescriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{3}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{4}
 }
 
 // WorkerProfile is what was measured of an engine. Between two points it is a line; beyond the
@@ -1133,7 +1184,9 @@ type Generation struct {
 	// How often it went to another worker.
 	Moves uint32 `protobuf:"varint,12,opt,name=moves,proto3" json:"moves,omitempty"`
 	// Why it is at this worker, in a sentence.
-	Reason        string `protobuf:"bytes,13,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,13,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Whose prediction predicted_tokens is, and what else it says.
+	Prediction    *GenerationPrediction `protobuf:"bytes,14,opt,name=prediction,proto3" json:"prediction,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1259,6 +1312,93 @@ func (x *Generation) GetReason() string {
 	return ""
 }
 
+func (x *Generation) GetPrediction() *GenerationPrediction {
+	if x != nil {
+		return x.Prediction
+	}
+	return nil
+}
+
+// GenerationPrediction is what is predicted that a trajectory generates yet.
+type GenerationPrediction struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	By    Predictor              `protobuf:"varint,1,opt,name=by,proto3,enum=rota.v1.Predictor" json:"by,omitempty"`
+	// Tokens that are not exceeded in so many percent of the cases; only of the service.
+	TokensP50 uint64 `protobuf:"varint,2,opt,name=tokens_p50,json=tokensP50,proto3" json:"tokens_p50,omitempty"`
+	TokensP90 uint64 `protobuf:"varint,3,opt,name=tokens_p90,json=tokensP90,proto3" json:"tokens_p90,omitempty"`
+	// Turns; only of the service.
+	Turns uint32 `protobuf:"varint,4,opt,name=turns,proto3" json:"turns,omitempty"`
+	// What rota itself predicted, if the service was asked.
+	OwnTokens     uint64 `protobuf:"varint,5,opt,name=own_tokens,json=ownTokens,proto3" json:"own_tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GenerationPrediction) Reset() {
+	*x = GenerationPrediction{}
+	mi := &file_rota_v1_worker_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GenerationPrediction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GenerationPrediction) ProtoMessage() {}
+
+func (x *GenerationPrediction) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GenerationPrediction.ProtoReflect.Descriptor instead.
+func (*GenerationPrediction) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *GenerationPrediction) GetBy() Predictor {
+	if x != nil {
+		return x.By
+	}
+	return Predictor_PREDICTOR_UNSPECIFIED
+}
+
+func (x *GenerationPrediction) GetTokensP50() uint64 {
+	if x != nil {
+		return x.TokensP50
+	}
+	return 0
+}
+
+func (x *GenerationPrediction) GetTokensP90() uint64 {
+	if x != nil {
+		return x.TokensP90
+	}
+	return 0
+}
+
+func (x *GenerationPrediction) GetTurns() uint32 {
+	if x != nil {
+		return x.Turns
+	}
+	return 0
+}
+
+func (x *GenerationPrediction) GetOwnTokens() uint64 {
+	if x != nil {
+		return x.OwnTokens
+	}
+	return 0
+}
+
 type RegisterWorkerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Spec          *WorkerSpec            `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
@@ -1268,7 +1408,7 @@ type RegisterWorkerRequest struct {
 
 func (x *RegisterWorkerRequest) Reset() {
 	*x = RegisterWorkerRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[14]
+	mi := &file_rota_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1280,7 +1420,7 @@ func (x *RegisterWorkerRequest) String() string {
 func (*RegisterWorkerRequest) ProtoMessage() {}
 
 func (x *RegisterWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[14]
+	mi := &file_rota_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1293,7 +1433,7 @@ func (x *RegisterWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorkerRequest.ProtoReflect.Descriptor instead.
 func (*RegisterWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RegisterWorkerRequest) GetSpec() *WorkerSpec {
@@ -1312,7 +1452,7 @@ type RegisterWorkerResponse struct {
 
 func (x *RegisterWorkerResponse) Reset() {
 	*x = RegisterWorkerResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[15]
+	mi := &file_rota_v1_worker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1324,7 +1464,7 @@ func (x *RegisterWorkerResponse) String() string {
 func (*RegisterWorkerResponse) ProtoMessage() {}
 
 func (x *RegisterWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[15]
+	mi := &file_rota_v1_worker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1337,7 +1477,7 @@ func (x *RegisterWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorkerResponse.ProtoReflect.Descriptor instead.
 func (*RegisterWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RegisterWorkerResponse) GetWorker() *Worker {
@@ -1361,7 +1501,7 @@ type UpdateWorkerRequest struct {
 
 func (x *UpdateWorkerRequest) Reset() {
 	*x = UpdateWorkerRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[16]
+	mi := &file_rota_v1_worker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1373,7 +1513,7 @@ func (x *UpdateWorkerRequest) String() string {
 func (*UpdateWorkerRequest) ProtoMessage() {}
 
 func (x *UpdateWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[16]
+	mi := &file_rota_v1_worker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1386,7 +1526,7 @@ func (x *UpdateWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateWorkerRequest.ProtoReflect.Descriptor instead.
 func (*UpdateWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{16}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *UpdateWorkerRequest) GetName() string {
@@ -1426,7 +1566,7 @@ type UpdateWorkerResponse struct {
 
 func (x *UpdateWorkerResponse) Reset() {
 	*x = UpdateWorkerResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[17]
+	mi := &file_rota_v1_worker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1438,7 +1578,7 @@ func (x *UpdateWorkerResponse) String() string {
 func (*UpdateWorkerResponse) ProtoMessage() {}
 
 func (x *UpdateWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[17]
+	mi := &file_rota_v1_worker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1451,7 +1591,7 @@ func (x *UpdateWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateWorkerResponse.ProtoReflect.Descriptor instead.
 func (*UpdateWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{17}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *UpdateWorkerResponse) GetWorker() *Worker {
@@ -1470,7 +1610,7 @@ type RemoveWorkerRequest struct {
 
 func (x *RemoveWorkerRequest) Reset() {
 	*x = RemoveWorkerRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[18]
+	mi := &file_rota_v1_worker_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1622,7 @@ func (x *RemoveWorkerRequest) String() string {
 func (*RemoveWorkerRequest) ProtoMessage() {}
 
 func (x *RemoveWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[18]
+	mi := &file_rota_v1_worker_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1635,7 @@ func (x *RemoveWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveWorkerRequest.ProtoReflect.Descriptor instead.
 func (*RemoveWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{18}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RemoveWorkerRequest) GetName() string {
@@ -1513,7 +1653,7 @@ type RemoveWorkerResponse struct {
 
 func (x *RemoveWorkerResponse) Reset() {
 	*x = RemoveWorkerResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[19]
+	mi := &file_rota_v1_worker_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +1665,7 @@ func (x *RemoveWorkerResponse) String() string {
 func (*RemoveWorkerResponse) ProtoMessage() {}
 
 func (x *RemoveWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[19]
+	mi := &file_rota_v1_worker_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +1678,7 @@ func (x *RemoveWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveWorkerResponse.ProtoReflect.Descriptor instead.
 func (*RemoveWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{19}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{20}
 }
 
 type GetWorkerRequest struct {
@@ -1551,7 +1691,7 @@ type GetWorkerRequest struct {
 
 func (x *GetWorkerRequest) Reset() {
 	*x = GetWorkerRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[20]
+	mi := &file_rota_v1_worker_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1563,7 +1703,7 @@ func (x *GetWorkerRequest) String() string {
 func (*GetWorkerRequest) ProtoMessage() {}
 
 func (x *GetWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[20]
+	mi := &file_rota_v1_worker_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1576,7 +1716,7 @@ func (x *GetWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkerRequest.ProtoReflect.Descriptor instead.
 func (*GetWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{20}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetWorkerRequest) GetName() string {
@@ -1602,7 +1742,7 @@ type GetWorkerResponse struct {
 
 func (x *GetWorkerResponse) Reset() {
 	*x = GetWorkerResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[21]
+	mi := &file_rota_v1_worker_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1614,7 +1754,7 @@ func (x *GetWorkerResponse) String() string {
 func (*GetWorkerResponse) ProtoMessage() {}
 
 func (x *GetWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[21]
+	mi := &file_rota_v1_worker_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1627,7 +1767,7 @@ func (x *GetWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkerResponse.ProtoReflect.Descriptor instead.
 func (*GetWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{21}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetWorkerResponse) GetWorker() *Worker {
@@ -1649,7 +1789,7 @@ type ListWorkersRequest struct {
 
 func (x *ListWorkersRequest) Reset() {
 	*x = ListWorkersRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[22]
+	mi := &file_rota_v1_worker_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1661,7 +1801,7 @@ func (x *ListWorkersRequest) String() string {
 func (*ListWorkersRequest) ProtoMessage() {}
 
 func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[22]
+	mi := &file_rota_v1_worker_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1674,7 +1814,7 @@ func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkersRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{22}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListWorkersRequest) GetPolicy() string {
@@ -1715,7 +1855,7 @@ type ListWorkersResponse struct {
 
 func (x *ListWorkersResponse) Reset() {
 	*x = ListWorkersResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[23]
+	mi := &file_rota_v1_worker_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +1867,7 @@ func (x *ListWorkersResponse) String() string {
 func (*ListWorkersResponse) ProtoMessage() {}
 
 func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[23]
+	mi := &file_rota_v1_worker_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +1880,7 @@ func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersResponse.ProtoReflect.Descriptor instead.
 func (*ListWorkersResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{23}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListWorkersResponse) GetWorkers() []*Worker {
@@ -1766,7 +1906,7 @@ type SuspendGenerationRequest struct {
 
 func (x *SuspendGenerationRequest) Reset() {
 	*x = SuspendGenerationRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[24]
+	mi := &file_rota_v1_worker_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1778,7 +1918,7 @@ func (x *SuspendGenerationRequest) String() string {
 func (*SuspendGenerationRequest) ProtoMessage() {}
 
 func (x *SuspendGenerationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[24]
+	mi := &file_rota_v1_worker_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1791,7 +1931,7 @@ func (x *SuspendGenerationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendGenerationRequest.ProtoReflect.Descriptor instead.
 func (*SuspendGenerationRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{24}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SuspendGenerationRequest) GetId() uint64 {
@@ -1809,7 +1949,7 @@ type SuspendGenerationResponse struct {
 
 func (x *SuspendGenerationResponse) Reset() {
 	*x = SuspendGenerationResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[25]
+	mi := &file_rota_v1_worker_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1821,7 +1961,7 @@ func (x *SuspendGenerationResponse) String() string {
 func (*SuspendGenerationResponse) ProtoMessage() {}
 
 func (x *SuspendGenerationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[25]
+	mi := &file_rota_v1_worker_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1834,7 +1974,7 @@ func (x *SuspendGenerationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendGenerationResponse.ProtoReflect.Descriptor instead.
 func (*SuspendGenerationResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{25}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{26}
 }
 
 type ResumeGenerationRequest struct {
@@ -1846,7 +1986,7 @@ type ResumeGenerationRequest struct {
 
 func (x *ResumeGenerationRequest) Reset() {
 	*x = ResumeGenerationRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[26]
+	mi := &file_rota_v1_worker_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1858,7 +1998,7 @@ func (x *ResumeGenerationRequest) String() string {
 func (*ResumeGenerationRequest) ProtoMessage() {}
 
 func (x *ResumeGenerationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[26]
+	mi := &file_rota_v1_worker_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1871,7 +2011,7 @@ func (x *ResumeGenerationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeGenerationRequest.ProtoReflect.Descriptor instead.
 func (*ResumeGenerationRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{26}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ResumeGenerationRequest) GetId() uint64 {
@@ -1889,7 +2029,7 @@ type ResumeGenerationResponse struct {
 
 func (x *ResumeGenerationResponse) Reset() {
 	*x = ResumeGenerationResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[27]
+	mi := &file_rota_v1_worker_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1901,7 +2041,7 @@ func (x *ResumeGenerationResponse) String() string {
 func (*ResumeGenerationResponse) ProtoMessage() {}
 
 func (x *ResumeGenerationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[27]
+	mi := &file_rota_v1_worker_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1914,7 +2054,7 @@ func (x *ResumeGenerationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeGenerationResponse.ProtoReflect.Descriptor instead.
 func (*ResumeGenerationResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{27}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{28}
 }
 
 // Route is where the requests of a trajectory go.
@@ -1934,7 +2074,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_rota_v1_worker_proto_msgTypes[28]
+	mi := &file_rota_v1_worker_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1946,7 +2086,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[28]
+	mi := &file_rota_v1_worker_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1959,7 +2099,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{28}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Route) GetTrajectoryId() uint64 {
@@ -2007,7 +2147,7 @@ type WatchRoutesRequest struct {
 
 func (x *WatchRoutesRequest) Reset() {
 	*x = WatchRoutesRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[29]
+	mi := &file_rota_v1_worker_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2019,7 +2159,7 @@ func (x *WatchRoutesRequest) String() string {
 func (*WatchRoutesRequest) ProtoMessage() {}
 
 func (x *WatchRoutesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[29]
+	mi := &file_rota_v1_worker_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2032,7 +2172,7 @@ func (x *WatchRoutesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRoutesRequest.ProtoReflect.Descriptor instead.
 func (*WatchRoutesRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{29}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchRoutesRequest) GetPolicy() string {
@@ -2067,7 +2207,7 @@ type WatchRoutesResponse struct {
 
 func (x *WatchRoutesResponse) Reset() {
 	*x = WatchRoutesResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[30]
+	mi := &file_rota_v1_worker_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2079,7 +2219,7 @@ func (x *WatchRoutesResponse) String() string {
 func (*WatchRoutesResponse) ProtoMessage() {}
 
 func (x *WatchRoutesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[30]
+	mi := &file_rota_v1_worker_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2092,7 +2232,7 @@ func (x *WatchRoutesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRoutesResponse.ProtoReflect.Descriptor instead.
 func (*WatchRoutesResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{30}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WatchRoutesResponse) GetReset_() bool {
@@ -2190,7 +2330,7 @@ type GenerationReport struct {
 
 func (x *GenerationReport) Reset() {
 	*x = GenerationReport{}
-	mi := &file_rota_v1_worker_proto_msgTypes[31]
+	mi := &file_rota_v1_worker_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2202,7 +2342,7 @@ func (x *GenerationReport) String() string {
 func (*GenerationReport) ProtoMessage() {}
 
 func (x *GenerationReport) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[31]
+	mi := &file_rota_v1_worker_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2215,7 +2355,7 @@ func (x *GenerationReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerationReport.ProtoReflect.Descriptor instead.
 func (*GenerationReport) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{31}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GenerationReport) GetTrajectoryId() uint64 {
@@ -2294,7 +2434,7 @@ type WorkerReport struct {
 
 func (x *WorkerReport) Reset() {
 	*x = WorkerReport{}
-	mi := &file_rota_v1_worker_proto_msgTypes[32]
+	mi := &file_rota_v1_worker_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2306,7 +2446,7 @@ func (x *WorkerReport) String() string {
 func (*WorkerReport) ProtoMessage() {}
 
 func (x *WorkerReport) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[32]
+	mi := &file_rota_v1_worker_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2319,7 +2459,7 @@ func (x *WorkerReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerReport.ProtoReflect.Descriptor instead.
 func (*WorkerReport) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{32}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WorkerReport) GetWorker() string {
@@ -2356,7 +2496,7 @@ type ReportGenerationsRequest struct {
 
 func (x *ReportGenerationsRequest) Reset() {
 	*x = ReportGenerationsRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[33]
+	mi := &file_rota_v1_worker_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2368,7 +2508,7 @@ func (x *ReportGenerationsRequest) String() string {
 func (*ReportGenerationsRequest) ProtoMessage() {}
 
 func (x *ReportGenerationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[33]
+	mi := &file_rota_v1_worker_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2381,7 +2521,7 @@ func (x *ReportGenerationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportGenerationsRequest.ProtoReflect.Descriptor instead.
 func (*ReportGenerationsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{33}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReportGenerationsRequest) GetRequestId() string {
@@ -2420,7 +2560,7 @@ type ReportGenerationsResponse struct {
 
 func (x *ReportGenerationsResponse) Reset() {
 	*x = ReportGenerationsResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[34]
+	mi := &file_rota_v1_worker_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2432,7 +2572,7 @@ func (x *ReportGenerationsResponse) String() string {
 func (*ReportGenerationsResponse) ProtoMessage() {}
 
 func (x *ReportGenerationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[34]
+	mi := &file_rota_v1_worker_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2445,7 +2585,7 @@ func (x *ReportGenerationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportGenerationsResponse.ProtoReflect.Descriptor instead.
 func (*ReportGenerationsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{34}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{35}
 }
 
 // WorkerPoolSpec is what is declared about a pool of workers.
@@ -2481,7 +2621,7 @@ type WorkerPoolSpec struct {
 
 func (x *WorkerPoolSpec) Reset() {
 	*x = WorkerPoolSpec{}
-	mi := &file_rota_v1_worker_proto_msgTypes[35]
+	mi := &file_rota_v1_worker_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2493,7 +2633,7 @@ func (x *WorkerPoolSpec) String() string {
 func (*WorkerPoolSpec) ProtoMessage() {}
 
 func (x *WorkerPoolSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[35]
+	mi := &file_rota_v1_worker_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2506,7 +2646,7 @@ func (x *WorkerPoolSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerPoolSpec.ProtoReflect.Descriptor instead.
 func (*WorkerPoolSpec) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{35}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *WorkerPoolSpec) GetName() string {
@@ -2601,7 +2741,7 @@ type WorkerPoolOption struct {
 
 func (x *WorkerPoolOption) Reset() {
 	*x = WorkerPoolOption{}
-	mi := &file_rota_v1_worker_proto_msgTypes[36]
+	mi := &file_rota_v1_worker_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2613,7 +2753,7 @@ func (x *WorkerPoolOption) String() string {
 func (*WorkerPoolOption) ProtoMessage() {}
 
 func (x *WorkerPoolOption) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[36]
+	mi := &file_rota_v1_worker_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2626,7 +2766,7 @@ func (x *WorkerPoolOption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerPoolOption.ProtoReflect.Descriptor instead.
 func (*WorkerPoolOption) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{36}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WorkerPoolOption) GetDegree() uint32 {
@@ -2674,7 +2814,7 @@ type WorkerPoolMember struct {
 
 func (x *WorkerPoolMember) Reset() {
 	*x = WorkerPoolMember{}
-	mi := &file_rota_v1_worker_proto_msgTypes[37]
+	mi := &file_rota_v1_worker_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2686,7 +2826,7 @@ func (x *WorkerPoolMember) String() string {
 func (*WorkerPoolMember) ProtoMessage() {}
 
 func (x *WorkerPoolMember) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[37]
+	mi := &file_rota_v1_worker_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2699,7 +2839,7 @@ func (x *WorkerPoolMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerPoolMember.ProtoReflect.Descriptor instead.
 func (*WorkerPoolMember) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{37}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WorkerPoolMember) GetDegree() uint32 {
@@ -2760,7 +2900,7 @@ type WorkerPoolAdvice struct {
 
 func (x *WorkerPoolAdvice) Reset() {
 	*x = WorkerPoolAdvice{}
-	mi := &file_rota_v1_worker_proto_msgTypes[38]
+	mi := &file_rota_v1_worker_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2772,7 +2912,7 @@ func (x *WorkerPoolAdvice) String() string {
 func (*WorkerPoolAdvice) ProtoMessage() {}
 
 func (x *WorkerPoolAdvice) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[38]
+	mi := &file_rota_v1_worker_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2785,7 +2925,7 @@ func (x *WorkerPoolAdvice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerPoolAdvice.ProtoReflect.Descriptor instead.
 func (*WorkerPoolAdvice) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{38}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *WorkerPoolAdvice) GetDegrees() []uint32 {
@@ -2861,7 +3001,7 @@ type WorkerPool struct {
 
 func (x *WorkerPool) Reset() {
 	*x = WorkerPool{}
-	mi := &file_rota_v1_worker_proto_msgTypes[39]
+	mi := &file_rota_v1_worker_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2873,7 +3013,7 @@ func (x *WorkerPool) String() string {
 func (*WorkerPool) ProtoMessage() {}
 
 func (x *WorkerPool) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[39]
+	mi := &file_rota_v1_worker_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2886,7 +3026,7 @@ func (x *WorkerPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerPool.ProtoReflect.Descriptor instead.
 func (*WorkerPool) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{39}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *WorkerPool) GetSpec() *WorkerPoolSpec {
@@ -2975,7 +3115,7 @@ type RegisterWorkerPoolRequest struct {
 
 func (x *RegisterWorkerPoolRequest) Reset() {
 	*x = RegisterWorkerPoolRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[40]
+	mi := &file_rota_v1_worker_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2987,7 +3127,7 @@ func (x *RegisterWorkerPoolRequest) String() string {
 func (*RegisterWorkerPoolRequest) ProtoMessage() {}
 
 func (x *RegisterWorkerPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[40]
+	mi := &file_rota_v1_worker_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3000,7 +3140,7 @@ func (x *RegisterWorkerPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorkerPoolRequest.ProtoReflect.Descriptor instead.
 func (*RegisterWorkerPoolRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{40}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RegisterWorkerPoolRequest) GetSpec() *WorkerPoolSpec {
@@ -3019,7 +3159,7 @@ type RegisterWorkerPoolResponse struct {
 
 func (x *RegisterWorkerPoolResponse) Reset() {
 	*x = RegisterWorkerPoolResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[41]
+	mi := &file_rota_v1_worker_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3031,7 +3171,7 @@ func (x *RegisterWorkerPoolResponse) String() string {
 func (*RegisterWorkerPoolResponse) ProtoMessage() {}
 
 func (x *RegisterWorkerPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[41]
+	mi := &file_rota_v1_worker_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3044,7 +3184,7 @@ func (x *RegisterWorkerPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorkerPoolResponse.ProtoReflect.Descriptor instead.
 func (*RegisterWorkerPoolResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{41}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RegisterWorkerPoolResponse) GetPool() *WorkerPool {
@@ -3064,7 +3204,7 @@ type GetWorkerPoolRequest struct {
 
 func (x *GetWorkerPoolRequest) Reset() {
 	*x = GetWorkerPoolRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[42]
+	mi := &file_rota_v1_worker_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3076,7 +3216,7 @@ func (x *GetWorkerPoolRequest) String() string {
 func (*GetWorkerPoolRequest) ProtoMessage() {}
 
 func (x *GetWorkerPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[42]
+	mi := &file_rota_v1_worker_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3089,7 +3229,7 @@ func (x *GetWorkerPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkerPoolRequest.ProtoReflect.Descriptor instead.
 func (*GetWorkerPoolRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{42}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetWorkerPoolRequest) GetName() string {
@@ -3115,7 +3255,7 @@ type GetWorkerPoolResponse struct {
 
 func (x *GetWorkerPoolResponse) Reset() {
 	*x = GetWorkerPoolResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[43]
+	mi := &file_rota_v1_worker_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3127,7 +3267,7 @@ func (x *GetWorkerPoolResponse) String() string {
 func (*GetWorkerPoolResponse) ProtoMessage() {}
 
 func (x *GetWorkerPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[43]
+	mi := &file_rota_v1_worker_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3140,7 +3280,7 @@ func (x *GetWorkerPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkerPoolResponse.ProtoReflect.Descriptor instead.
 func (*GetWorkerPoolResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{43}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetWorkerPoolResponse) GetPool() *WorkerPool {
@@ -3159,7 +3299,7 @@ type ListWorkerPoolsRequest struct {
 
 func (x *ListWorkerPoolsRequest) Reset() {
 	*x = ListWorkerPoolsRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[44]
+	mi := &file_rota_v1_worker_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3171,7 +3311,7 @@ func (x *ListWorkerPoolsRequest) String() string {
 func (*ListWorkerPoolsRequest) ProtoMessage() {}
 
 func (x *ListWorkerPoolsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[44]
+	mi := &file_rota_v1_worker_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3184,7 +3324,7 @@ func (x *ListWorkerPoolsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkerPoolsRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkerPoolsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{44}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListWorkerPoolsRequest) GetAllowStale() bool {
@@ -3204,7 +3344,7 @@ type ListWorkerPoolsResponse struct {
 
 func (x *ListWorkerPoolsResponse) Reset() {
 	*x = ListWorkerPoolsResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[45]
+	mi := &file_rota_v1_worker_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3216,7 +3356,7 @@ func (x *ListWorkerPoolsResponse) String() string {
 func (*ListWorkerPoolsResponse) ProtoMessage() {}
 
 func (x *ListWorkerPoolsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[45]
+	mi := &file_rota_v1_worker_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3229,7 +3369,7 @@ func (x *ListWorkerPoolsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkerPoolsResponse.ProtoReflect.Descriptor instead.
 func (*ListWorkerPoolsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{45}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListWorkerPoolsResponse) GetPools() []*WorkerPool {
@@ -3248,7 +3388,7 @@ type RemoveWorkerPoolRequest struct {
 
 func (x *RemoveWorkerPoolRequest) Reset() {
 	*x = RemoveWorkerPoolRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[46]
+	mi := &file_rota_v1_worker_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3260,7 +3400,7 @@ func (x *RemoveWorkerPoolRequest) String() string {
 func (*RemoveWorkerPoolRequest) ProtoMessage() {}
 
 func (x *RemoveWorkerPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[46]
+	mi := &file_rota_v1_worker_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3273,7 +3413,7 @@ func (x *RemoveWorkerPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveWorkerPoolRequest.ProtoReflect.Descriptor instead.
 func (*RemoveWorkerPoolRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{46}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RemoveWorkerPoolRequest) GetName() string {
@@ -3291,7 +3431,7 @@ type RemoveWorkerPoolResponse struct {
 
 func (x *RemoveWorkerPoolResponse) Reset() {
 	*x = RemoveWorkerPoolResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[47]
+	mi := &file_rota_v1_worker_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3303,7 +3443,7 @@ func (x *RemoveWorkerPoolResponse) String() string {
 func (*RemoveWorkerPoolResponse) ProtoMessage() {}
 
 func (x *RemoveWorkerPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[47]
+	mi := &file_rota_v1_worker_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3316,7 +3456,7 @@ func (x *RemoveWorkerPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveWorkerPoolResponse.ProtoReflect.Descriptor instead.
 func (*RemoveWorkerPoolResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{47}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{48}
 }
 
 type PlanWorkerPoolRequest struct {
@@ -3331,7 +3471,7 @@ type PlanWorkerPoolRequest struct {
 
 func (x *PlanWorkerPoolRequest) Reset() {
 	*x = PlanWorkerPoolRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[48]
+	mi := &file_rota_v1_worker_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3343,7 +3483,7 @@ func (x *PlanWorkerPoolRequest) String() string {
 func (*PlanWorkerPoolRequest) ProtoMessage() {}
 
 func (x *PlanWorkerPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[48]
+	mi := &file_rota_v1_worker_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3356,7 +3496,7 @@ func (x *PlanWorkerPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanWorkerPoolRequest.ProtoReflect.Descriptor instead.
 func (*PlanWorkerPoolRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{48}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PlanWorkerPoolRequest) GetName() string {
@@ -3391,7 +3531,7 @@ type PlanWorkerPoolResponse struct {
 
 func (x *PlanWorkerPoolResponse) Reset() {
 	*x = PlanWorkerPoolResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[49]
+	mi := &file_rota_v1_worker_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3403,7 +3543,7 @@ func (x *PlanWorkerPoolResponse) String() string {
 func (*PlanWorkerPoolResponse) ProtoMessage() {}
 
 func (x *PlanWorkerPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[49]
+	mi := &file_rota_v1_worker_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3416,7 +3556,7 @@ func (x *PlanWorkerPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanWorkerPoolResponse.ProtoReflect.Descriptor instead.
 func (*PlanWorkerPoolResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{49}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PlanWorkerPoolResponse) GetAdvice() *WorkerPoolAdvice {
@@ -3445,7 +3585,7 @@ type AdviseRatioRequest struct {
 
 func (x *AdviseRatioRequest) Reset() {
 	*x = AdviseRatioRequest{}
-	mi := &file_rota_v1_worker_proto_msgTypes[50]
+	mi := &file_rota_v1_worker_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3457,7 +3597,7 @@ func (x *AdviseRatioRequest) String() string {
 func (*AdviseRatioRequest) ProtoMessage() {}
 
 func (x *AdviseRatioRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[50]
+	mi := &file_rota_v1_worker_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3470,7 +3610,7 @@ func (x *AdviseRatioRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdviseRatioRequest.ProtoReflect.Descriptor instead.
 func (*AdviseRatioRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{50}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *AdviseRatioRequest) GetPolicy() string {
@@ -3506,7 +3646,7 @@ type GPUSplit struct {
 
 func (x *GPUSplit) Reset() {
 	*x = GPUSplit{}
-	mi := &file_rota_v1_worker_proto_msgTypes[51]
+	mi := &file_rota_v1_worker_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3518,7 +3658,7 @@ func (x *GPUSplit) String() string {
 func (*GPUSplit) ProtoMessage() {}
 
 func (x *GPUSplit) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[51]
+	mi := &file_rota_v1_worker_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3531,7 +3671,7 @@ func (x *GPUSplit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUSplit.ProtoReflect.Descriptor instead.
 func (*GPUSplit) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{51}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GPUSplit) GetTrainGpus() uint32 {
@@ -3572,7 +3712,7 @@ type AdviseRatioResponse struct {
 
 func (x *AdviseRatioResponse) Reset() {
 	*x = AdviseRatioResponse{}
-	mi := &file_rota_v1_worker_proto_msgTypes[52]
+	mi := &file_rota_v1_worker_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3584,7 +3724,7 @@ func (x *AdviseRatioResponse) String() string {
 func (*AdviseRatioResponse) ProtoMessage() {}
 
 func (x *AdviseRatioResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_worker_proto_msgTypes[52]
+	mi := &file_rota_v1_worker_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3597,7 +3737,7 @@ func (x *AdviseRatioResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdviseRatioResponse.ProtoReflect.Descriptor instead.
 func (*AdviseRatioResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_worker_proto_rawDescGZIP(), []int{52}
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *AdviseRatioResponse) GetNow() *GPUSplit {
@@ -3710,7 +3850,7 @@ const file_rota_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"task_class\x18\x02 \x01(\tR\ttaskClass\x12#\n" +
 	"\rprompt_tokens\x18\x03 \x01(\rR\fpromptTokens\x12\x1a\n" +
-	"\bhardware\x18\x04 \x03(\tR\bhardware\"\x86\x04\n" +
+	"\bhardware\x18\x04 \x03(\tR\bhardware\"\xc5\x04\n" +
 	"\n" +
 	"Generation\x12+\n" +
 	"\x04spec\x18\x01 \x01(\v2\x17.rota.v1.GenerationSpecR\x04spec\x12.\n" +
@@ -3726,7 +3866,19 @@ const file_rota_v1_worker_proto_rawDesc = "" +
 	" \x01(\v2\x19.google.protobuf.DurationR\fgenerateTime\x126\n" +
 	"\ttool_time\x18\v \x01(\v2\x19.google.protobuf.DurationR\btoolTime\x12\x14\n" +
 	"\x05moves\x18\f \x01(\rR\x05moves\x12\x16\n" +
-	"\x06reason\x18\r \x01(\tR\x06reason\"@\n" +
+	"\x06reason\x18\r \x01(\tR\x06reason\x12=\n" +
+	"\n" +
+	"prediction\x18\x0e \x01(\v2\x1d.rota.v1.GenerationPredictionR\n" +
+	"prediction\"\xad\x01\n" +
+	"\x14GenerationPrediction\x12\"\n" +
+	"\x02by\x18\x01 \x01(\x0e2\x12.rota.v1.PredictorR\x02by\x12\x1d\n" +
+	"\n" +
+	"tokens_p50\x18\x02 \x01(\x04R\ttokensP50\x12\x1d\n" +
+	"\n" +
+	"tokens_p90\x18\x03 \x01(\x04R\ttokensP90\x12\x14\n" +
+	"\x05turns\x18\x04 \x01(\rR\x05turns\x12\x1d\n" +
+	"\n" +
+	"own_tokens\x18\x05 \x01(\x04R\townTokens\"@\n" +
 	"\x15RegisterWorkerRequest\x12'\n" +
 	"\x04spec\x18\x01 \x01(\v2\x13.rota.v1.WorkerSpecR\x04spec\"A\n" +
 	"\x16RegisterWorkerResponse\x12'\n" +
@@ -3916,7 +4068,11 @@ const file_rota_v1_worker_proto_rawDesc = "" +
 	"\x1cGENERATION_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15GENERATION_STATE_IDLE\x10\x01\x12\x1f\n" +
 	"\x1bGENERATION_STATE_GENERATING\x10\x02\x12\x1e\n" +
-	"\x1aGENERATION_STATE_SUSPENDED\x10\x03*\xd8\x01\n" +
+	"\x1aGENERATION_STATE_SUSPENDED\x10\x03*P\n" +
+	"\tPredictor\x12\x19\n" +
+	"\x15PREDICTOR_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rPREDICTOR_OWN\x10\x01\x12\x15\n" +
+	"\x11PREDICTOR_SERVICE\x10\x02*\xd8\x01\n" +
 	"\x15WorkerPoolMemberState\x12(\n" +
 	"$WORKER_POOL_MEMBER_STATE_UNSPECIFIED\x10\x00\x12$\n" +
 	" WORKER_POOL_MEMBER_STATE_PLANNED\x10\x01\x12#\n" +
@@ -3955,164 +4111,168 @@ func file_rota_v1_worker_proto_rawDescGZIP() []byte {
 	return file_rota_v1_worker_proto_rawDescData
 }
 
-var file_rota_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_rota_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_rota_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_rota_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_rota_v1_worker_proto_goTypes = []any{
 	(WorkerDialect)(0),                 // 0: rota.v1.WorkerDialect
 	(WorkerState)(0),                   // 1: rota.v1.WorkerState
 	(GenerationState)(0),               // 2: rota.v1.GenerationState
-	(WorkerPoolMemberState)(0),         // 3: rota.v1.WorkerPoolMemberState
-	(*WorkerProfile)(nil),              // 4: rota.v1.WorkerProfile
-	(*WorkerProfilePoint)(nil),         // 5: rota.v1.WorkerProfilePoint
-	(*WorkerSpec)(nil),                 // 6: rota.v1.WorkerSpec
-	(*Worker)(nil),                     // 7: rota.v1.Worker
-	(*Affinity)(nil),                   // 8: rota.v1.Affinity
-	(*AffinityStatus)(nil),             // 9: rota.v1.AffinityStatus
-	(*SetAffinityRequest)(nil),         // 10: rota.v1.SetAffinityRequest
-	(*SetAffinityResponse)(nil),        // 11: rota.v1.SetAffinityResponse
-	(*RemoveAffinityRequest)(nil),      // 12: rota.v1.RemoveAffinityRequest
-	(*RemoveAffinityResponse)(nil),     // 13: rota.v1.RemoveAffinityResponse
-	(*ListAffinitiesRequest)(nil),      // 14: rota.v1.ListAffinitiesRequest
-	(*ListAffinitiesResponse)(nil),     // 15: rota.v1.ListAffinitiesResponse
-	(*GenerationSpec)(nil),             // 16: rota.v1.GenerationSpec
-	(*Generation)(nil),                 // 17: rota.v1.Generation
-	(*RegisterWorkerRequest)(nil),      // 18: rota.v1.RegisterWorkerRequest
-	(*RegisterWorkerResponse)(nil),     // 19: rota.v1.RegisterWorkerResponse
-	(*UpdateWorkerRequest)(nil),        // 20: rota.v1.UpdateWorkerRequest
-	(*UpdateWorkerResponse)(nil),       // 21: rota.v1.UpdateWorkerResponse
-	(*RemoveWorkerRequest)(nil),        // 22: rota.v1.RemoveWorkerRequest
-	(*RemoveWorkerResponse)(nil),       // 23: rota.v1.RemoveWorkerResponse
-	(*GetWorkerRequest)(nil),           // 24: rota.v1.GetWorkerRequest
-	(*GetWorkerResponse)(nil),          // 25: rota.v1.GetWorkerResponse
-	(*ListWorkersRequest)(nil),         // 26: rota.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil),        // 27: rota.v1.ListWorkersResponse
-	(*SuspendGenerationRequest)(nil),   // 28: rota.v1.SuspendGenerationRequest
-	(*SuspendGenerationResponse)(nil),  // 29: rota.v1.SuspendGenerationResponse
-	(*ResumeGenerationRequest)(nil),    // 30: rota.v1.ResumeGenerationRequest
-	(*ResumeGenerationResponse)(nil),   // 31: rota.v1.ResumeGenerationResponse
-	(*Route)(nil),                      // 32: rota.v1.Route
-	(*WatchRoutesRequest)(nil),         // 33: rota.v1.WatchRoutesRequest
-	(*WatchRoutesResponse)(nil),        // 34: rota.v1.WatchRoutesResponse
-	(*GenerationReport)(nil),           // 35: rota.v1.GenerationReport
-	(*WorkerReport)(nil),               // 36: rota.v1.WorkerReport
-	(*ReportGenerationsRequest)(nil),   // 37: rota.v1.ReportGenerationsRequest
-	(*ReportGenerationsResponse)(nil),  // 38: rota.v1.ReportGenerationsResponse
-	(*WorkerPoolSpec)(nil),             // 39: rota.v1.WorkerPoolSpec
-	(*WorkerPoolOption)(nil),           // 40: rota.v1.WorkerPoolOption
-	(*WorkerPoolMember)(nil),           // 41: rota.v1.WorkerPoolMember
-	(*WorkerPoolAdvice)(nil),           // 42: rota.v1.WorkerPoolAdvice
-	(*WorkerPool)(nil),                 // 43: rota.v1.WorkerPool
-	(*RegisterWorkerPoolRequest)(nil),  // 44: rota.v1.RegisterWorkerPoolRequest
-	(*RegisterWorkerPoolResponse)(nil), // 45: rota.v1.RegisterWorkerPoolResponse
-	(*GetWorkerPoolRequest)(nil),       // 46: rota.v1.GetWorkerPoolRequest
-	(*GetWorkerPoolResponse)(nil),      // 47: rota.v1.GetWorkerPoolResponse
-	(*ListWorkerPoolsRequest)(nil),     // 48: rota.v1.ListWorkerPoolsRequest
-	(*ListWorkerPoolsResponse)(nil),    // 49: rota.v1.ListWorkerPoolsResponse
-	(*RemoveWorkerPoolRequest)(nil),    // 50: rota.v1.RemoveWorkerPoolRequest
-	(*RemoveWorkerPoolResponse)(nil),   // 51: rota.v1.RemoveWorkerPoolResponse
-	(*PlanWorkerPoolRequest)(nil),      // 52: rota.v1.PlanWorkerPoolRequest
-	(*PlanWorkerPoolResponse)(nil),     // 53: rota.v1.PlanWorkerPoolResponse
-	(*AdviseRatioRequest)(nil),         // 54: rota.v1.AdviseRatioRequest
-	(*GPUSplit)(nil),                   // 55: rota.v1.GPUSplit
-	(*AdviseRatioResponse)(nil),        // 56: rota.v1.AdviseRatioResponse
-	(*durationpb.Duration)(nil),        // 57: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 58: google.protobuf.Timestamp
-	(*Reward)(nil),                     // 59: rota.v1.Reward
-	(*ActionSpec)(nil),                 // 60: rota.v1.ActionSpec
+	(Predictor)(0),                     // 3: rota.v1.Predictor
+	(WorkerPoolMemberState)(0),         // 4: rota.v1.WorkerPoolMemberState
+	(*WorkerProfile)(nil),              // 5: rota.v1.WorkerProfile
+	(*WorkerProfilePoint)(nil),         // 6: rota.v1.WorkerProfilePoint
+	(*WorkerSpec)(nil),                 // 7: rota.v1.WorkerSpec
+	(*Worker)(nil),                     // 8: rota.v1.Worker
+	(*Affinity)(nil),                   // 9: rota.v1.Affinity
+	(*AffinityStatus)(nil),             // 10: rota.v1.AffinityStatus
+	(*SetAffinityRequest)(nil),         // 11: rota.v1.SetAffinityRequest
+	(*SetAffinityResponse)(nil),        // 12: rota.v1.SetAffinityResponse
+	(*RemoveAffinityRequest)(nil),      // 13: rota.v1.RemoveAffinityRequest
+	(*RemoveAffinityResponse)(nil),     // 14: rota.v1.RemoveAffinityResponse
+	(*ListAffinitiesRequest)(nil),      // 15: rota.v1.ListAffinitiesRequest
+	(*ListAffinitiesResponse)(nil),     // 16: rota.v1.ListAffinitiesResponse
+	(*GenerationSpec)(nil),             // 17: rota.v1.GenerationSpec
+	(*Generation)(nil),                 // 18: rota.v1.Generation
+	(*GenerationPrediction)(nil),       // 19: rota.v1.GenerationPrediction
+	(*RegisterWorkerRequest)(nil),      // 20: rota.v1.RegisterWorkerRequest
+	(*RegisterWorkerResponse)(nil),     // 21: rota.v1.RegisterWorkerResponse
+	(*UpdateWorkerRequest)(nil),        // 22: rota.v1.UpdateWorkerRequest
+	(*UpdateWorkerResponse)(nil),       // 23: rota.v1.UpdateWorkerResponse
+	(*RemoveWorkerRequest)(nil),        // 24: rota.v1.RemoveWorkerRequest
+	(*RemoveWorkerResponse)(nil),       // 25: rota.v1.RemoveWorkerResponse
+	(*GetWorkerRequest)(nil),           // 26: rota.v1.GetWorkerRequest
+	(*GetWorkerResponse)(nil),          // 27: rota.v1.GetWorkerResponse
+	(*ListWorkersRequest)(nil),         // 28: rota.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),        // 29: rota.v1.ListWorkersResponse
+	(*SuspendGenerationRequest)(nil),   // 30: rota.v1.SuspendGenerationRequest
+	(*SuspendGenerationResponse)(nil),  // 31: rota.v1.SuspendGenerationResponse
+	(*ResumeGenerationRequest)(nil),    // 32: rota.v1.ResumeGenerationRequest
+	(*ResumeGenerationResponse)(nil),   // 33: rota.v1.ResumeGenerationResponse
+	(*Route)(nil),                      // 34: rota.v1.Route
+	(*WatchRoutesRequest)(nil),         // 35: rota.v1.WatchRoutesRequest
+	(*WatchRoutesResponse)(nil),        // 36: rota.v1.WatchRoutesResponse
+	(*GenerationReport)(nil),           // 37: rota.v1.GenerationReport
+	(*WorkerReport)(nil),               // 38: rota.v1.WorkerReport
+	(*ReportGenerationsRequest)(nil),   // 39: rota.v1.ReportGenerationsRequest
+	(*ReportGenerationsResponse)(nil),  // 40: rota.v1.ReportGenerationsResponse
+	(*WorkerPoolSpec)(nil),             // 41: rota.v1.WorkerPoolSpec
+	(*WorkerPoolOption)(nil),           // 42: rota.v1.WorkerPoolOption
+	(*WorkerPoolMember)(nil),           // 43: rota.v1.WorkerPoolMember
+	(*WorkerPoolAdvice)(nil),           // 44: rota.v1.WorkerPoolAdvice
+	(*WorkerPool)(nil),                 // 45: rota.v1.WorkerPool
+	(*RegisterWorkerPoolRequest)(nil),  // 46: rota.v1.RegisterWorkerPoolRequest
+	(*RegisterWorkerPoolResponse)(nil), // 47: rota.v1.RegisterWorkerPoolResponse
+	(*GetWorkerPoolRequest)(nil),       // 48: rota.v1.GetWorkerPoolRequest
+	(*GetWorkerPoolResponse)(nil),      // 49: rota.v1.GetWorkerPoolResponse
+	(*ListWorkerPoolsRequest)(nil),     // 50: rota.v1.ListWorkerPoolsRequest
+	(*ListWorkerPoolsResponse)(nil),    // 51: rota.v1.ListWorkerPoolsResponse
+	(*RemoveWorkerPoolRequest)(nil),    // 52: rota.v1.RemoveWorkerPoolRequest
+	(*RemoveWorkerPoolResponse)(nil),   // 53: rota.v1.RemoveWorkerPoolResponse
+	(*PlanWorkerPoolRequest)(nil),      // 54: rota.v1.PlanWorkerPoolRequest
+	(*PlanWorkerPoolResponse)(nil),     // 55: rota.v1.PlanWorkerPoolResponse
+	(*AdviseRatioRequest)(nil),         // 56: rota.v1.AdviseRatioRequest
+	(*GPUSplit)(nil),                   // 57: rota.v1.GPUSplit
+	(*AdviseRatioResponse)(nil),        // 58: rota.v1.AdviseRatioResponse
+	(*durationpb.Duration)(nil),        // 59: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 60: google.protobuf.Timestamp
+	(*Reward)(nil),                     // 61: rota.v1.Reward
+	(*ActionSpec)(nil),                 // 62: rota.v1.ActionSpec
 }
 var file_rota_v1_worker_proto_depIdxs = []int32{
-	5,  // 0: rota.v1.WorkerProfile.points:type_name -> rota.v1.WorkerProfilePoint
-	57, // 1: rota.v1.WorkerProfile.prefill_1k:type_name -> google.protobuf.Duration
-	57, // 2: rota.v1.WorkerProfilePoint.token_time:type_name -> google.protobuf.Duration
+	6,  // 0: rota.v1.WorkerProfile.points:type_name -> rota.v1.WorkerProfilePoint
+	59, // 1: rota.v1.WorkerProfile.prefill_1k:type_name -> google.protobuf.Duration
+	59, // 2: rota.v1.WorkerProfilePoint.token_time:type_name -> google.protobuf.Duration
 	0,  // 3: rota.v1.WorkerSpec.dialect:type_name -> rota.v1.WorkerDialect
-	4,  // 4: rota.v1.WorkerSpec.profile:type_name -> rota.v1.WorkerProfile
-	6,  // 5: rota.v1.Worker.spec:type_name -> rota.v1.WorkerSpec
+	5,  // 4: rota.v1.WorkerSpec.profile:type_name -> rota.v1.WorkerProfile
+	7,  // 5: rota.v1.Worker.spec:type_name -> rota.v1.WorkerSpec
 	1,  // 6: rota.v1.Worker.state:type_name -> rota.v1.WorkerState
-	58, // 7: rota.v1.Worker.register_time:type_name -> google.protobuf.Timestamp
-	8,  // 8: rota.v1.AffinityStatus.affinity:type_name -> rota.v1.Affinity
-	8,  // 9: rota.v1.SetAffinityRequest.affinity:type_name -> rota.v1.Affinity
-	9,  // 10: rota.v1.ListAffinitiesResponse.affinities:type_name -> rota.v1.AffinityStatus
-	16, // 11: rota.v1.Generation.spec:type_name -> rota.v1.GenerationSpec
+	60, // 7: rota.v1.Worker.register_time:type_name -> google.protobuf.Timestamp
+	9,  // 8: rota.v1.AffinityStatus.affinity:type_name -> rota.v1.Affinity
+	9,  // 9: rota.v1.SetAffinityRequest.affinity:type_name -> rota.v1.Affinity
+	10, // 10: rota.v1.ListAffinitiesResponse.affinities:type_name -> rota.v1.AffinityStatus
+	17, // 11: rota.v1.Generation.spec:type_name -> rota.v1.GenerationSpec
 	2,  // 12: rota.v1.Generation.state:type_name -> rota.v1.GenerationState
-	57, // 13: rota.v1.Generation.generate_time:type_name -> google.protobuf.Duration
-	57, // 14: rota.v1.Generation.tool_time:type_name -> google.protobuf.Duration
-	6,  // 15: rota.v1.RegisterWorkerRequest.spec:type_name -> rota.v1.WorkerSpec
-	7,  // 16: rota.v1.RegisterWorkerResponse.worker:type_name -> rota.v1.Worker
-	7,  // 17: rota.v1.UpdateWorkerResponse.worker:type_name -> rota.v1.Worker
-	7,  // 18: rota.v1.GetWorkerResponse.worker:type_name -> rota.v1.Worker
-	7,  // 19: rota.v1.ListWorkersResponse.workers:type_name -> rota.v1.Worker
-	32, // 20: rota.v1.WatchRoutesResponse.routes:type_name -> rota.v1.Route
-	7,  // 21: rota.v1.WatchRoutesResponse.workers:type_name -> rota.v1.Worker
-	59, // 22: rota.v1.WatchRoutesResponse.rewards:type_name -> rota.v1.Reward
-	57, // 23: rota.v1.GenerationReport.generate_time:type_name -> google.protobuf.Duration
-	57, // 24: rota.v1.GenerationReport.tool_time:type_name -> google.protobuf.Duration
-	58, // 25: rota.v1.ReportGenerationsRequest.expire_time:type_name -> google.protobuf.Timestamp
-	35, // 26: rota.v1.ReportGenerationsRequest.generations:type_name -> rota.v1.GenerationReport
-	36, // 27: rota.v1.ReportGenerationsRequest.workers:type_name -> rota.v1.WorkerReport
-	60, // 28: rota.v1.WorkerPoolSpec.start:type_name -> rota.v1.ActionSpec
-	0,  // 29: rota.v1.WorkerPoolSpec.dialect:type_name -> rota.v1.WorkerDialect
-	57, // 30: rota.v1.WorkerPoolSpec.set_up:type_name -> google.protobuf.Duration
-	40, // 31: rota.v1.WorkerPoolSpec.options:type_name -> rota.v1.WorkerPoolOption
-	4,  // 32: rota.v1.WorkerPoolOption.profile:type_name -> rota.v1.WorkerProfile
-	3,  // 33: rota.v1.WorkerPoolMember.state:type_name -> rota.v1.WorkerPoolMemberState
-	57, // 34: rota.v1.WorkerPoolAdvice.expected_now:type_name -> google.protobuf.Duration
-	57, // 35: rota.v1.WorkerPoolAdvice.expected:type_name -> google.protobuf.Duration
-	57, // 36: rota.v1.WorkerPoolAdvice.cost:type_name -> google.protobuf.Duration
-	39, // 37: rota.v1.WorkerPool.spec:type_name -> rota.v1.WorkerPoolSpec
-	41, // 38: rota.v1.WorkerPool.members:type_name -> rota.v1.WorkerPoolMember
-	57, // 39: rota.v1.WorkerPool.set_up:type_name -> google.protobuf.Duration
-	58, // 40: rota.v1.WorkerPool.plan_time:type_name -> google.protobuf.Timestamp
-	57, // 41: rota.v1.WorkerPool.plan_expected_before:type_name -> google.protobuf.Duration
-	57, // 42: rota.v1.WorkerPool.plan_expected:type_name -> google.protobuf.Duration
-	39, // 43: rota.v1.RegisterWorkerPoolRequest.spec:type_name -> rota.v1.WorkerPoolSpec
-	43, // 44: rota.v1.RegisterWorkerPoolResponse.pool:type_name -> rota.v1.WorkerPool
-	43, // 45: rota.v1.GetWorkerPoolResponse.pool:type_name -> rota.v1.WorkerPool
-	43, // 46: rota.v1.ListWorkerPoolsResponse.pools:type_name -> rota.v1.WorkerPool
-	42, // 47: rota.v1.PlanWorkerPoolResponse.advice:type_name -> rota.v1.WorkerPoolAdvice
-	57, // 48: rota.v1.GPUSplit.step:type_name -> google.protobuf.Duration
-	55, // 49: rota.v1.AdviseRatioResponse.now:type_name -> rota.v1.GPUSplit
-	55, // 50: rota.v1.AdviseRatioResponse.best:type_name -> rota.v1.GPUSplit
-	18, // 51: rota.v1.WorkerService.RegisterWorker:input_type -> rota.v1.RegisterWorkerRequest
-	20, // 52: rota.v1.WorkerService.UpdateWorker:input_type -> rota.v1.UpdateWorkerRequest
-	22, // 53: rota.v1.WorkerService.RemoveWorker:input_type -> rota.v1.RemoveWorkerRequest
-	24, // 54: rota.v1.WorkerService.GetWorker:input_type -> rota.v1.GetWorkerRequest
-	26, // 55: rota.v1.WorkerService.ListWorkers:input_type -> rota.v1.ListWorkersRequest
-	28, // 56: rota.v1.WorkerService.SuspendGeneration:input_type -> rota.v1.SuspendGenerationRequest
-	30, // 57: rota.v1.WorkerService.ResumeGeneration:input_type -> rota.v1.ResumeGenerationRequest
-	33, // 58: rota.v1.WorkerService.WatchRoutes:input_type -> rota.v1.WatchRoutesRequest
-	37, // 59: rota.v1.WorkerService.ReportGenerations:input_type -> rota.v1.ReportGenerationsRequest
-	44, // 60: rota.v1.WorkerService.RegisterWorkerPool:input_type -> rota.v1.RegisterWorkerPoolRequest
-	46, // 61: rota.v1.WorkerService.GetWorkerPool:input_type -> rota.v1.GetWorkerPoolRequest
-	48, // 62: rota.v1.WorkerService.ListWorkerPools:input_type -> rota.v1.ListWorkerPoolsRequest
-	50, // 63: rota.v1.WorkerService.RemoveWorkerPool:input_type -> rota.v1.RemoveWorkerPoolRequest
-	52, // 64: rota.v1.WorkerService.PlanWorkerPool:input_type -> rota.v1.PlanWorkerPoolRequest
-	10, // 65: rota.v1.WorkerService.SetAffinity:input_type -> rota.v1.SetAffinityRequest
-	12, // 66: rota.v1.WorkerService.RemoveAffinity:input_type -> rota.v1.RemoveAffinityRequest
-	14, // 67: rota.v1.WorkerService.ListAffinities:input_type -> rota.v1.ListAffinitiesRequest
-	54, // 68: rota.v1.WorkerService.AdviseRatio:input_type -> rota.v1.AdviseRatioRequest
-	19, // 69: rota.v1.WorkerService.RegisterWorker:output_type -> rota.v1.RegisterWorkerResponse
-	21, // 70: rota.v1.WorkerService.UpdateWorker:output_type -> rota.v1.UpdateWorkerResponse
-	23, // 71: rota.v1.WorkerService.RemoveWorker:output_type -> rota.v1.RemoveWorkerResponse
-	25, // 72: rota.v1.WorkerService.GetWorker:output_type -> rota.v1.GetWorkerResponse
-	27, // 73: rota.v1.WorkerService.ListWorkers:output_type -> rota.v1.ListWorkersResponse
-	29, // 74: rota.v1.WorkerService.SuspendGeneration:output_type -> rota.v1.SuspendGenerationResponse
-	31, // 75: rota.v1.WorkerService.ResumeGeneration:output_type -> rota.v1.ResumeGenerationResponse
-	34, // 76: rota.v1.WorkerService.WatchRoutes:output_type -> rota.v1.WatchRoutesResponse
-	38, // 77: rota.v1.WorkerService.ReportGenerations:output_type -> rota.v1.ReportGenerationsResponse
-	45, // 78: rota.v1.WorkerService.RegisterWorkerPool:output_type -> rota.v1.RegisterWorkerPoolResponse
-	47, // 79: rota.v1.WorkerService.GetWorkerPool:output_type -> rota.v1.GetWorkerPoolResponse
-	49, // 80: rota.v1.WorkerService.ListWorkerPools:output_type -> rota.v1.ListWorkerPoolsResponse
-	51, // 81: rota.v1.WorkerService.RemoveWorkerPool:output_type -> rota.v1.RemoveWorkerPoolResponse
-	53, // 82: rota.v1.WorkerService.PlanWorkerPool:output_type -> rota.v1.PlanWorkerPoolResponse
-	11, // 83: rota.v1.WorkerService.SetAffinity:output_type -> rota.v1.SetAffinityResponse
-	13, // 84: rota.v1.WorkerService.RemoveAffinity:output_type -> rota.v1.RemoveAffinityResponse
-	15, // 85: rota.v1.WorkerService.ListAffinities:output_type -> rota.v1.ListAffinitiesResponse
-	56, // 86: rota.v1.WorkerService.AdviseRatio:output_type -> rota.v1.AdviseRatioResponse
-	69, // [69:87] is the sub-list for method output_type
-	51, // [51:69] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	59, // 13: rota.v1.Generation.generate_time:type_name -> google.protobuf.Duration
+	59, // 14: rota.v1.Generation.tool_time:type_name -> google.protobuf.Duration
+	19, // 15: rota.v1.Generation.prediction:type_name -> rota.v1.GenerationPrediction
+	3,  // 16: rota.v1.GenerationPrediction.by:type_name -> rota.v1.Predictor
+	7,  // 17: rota.v1.RegisterWorkerRequest.spec:type_name -> rota.v1.WorkerSpec
+	8,  // 18: rota.v1.RegisterWorkerResponse.worker:type_name -> rota.v1.Worker
+	8,  // 19: rota.v1.UpdateWorkerResponse.worker:type_name -> rota.v1.Worker
+	8,  // 20: rota.v1.GetWorkerResponse.worker:type_name -> rota.v1.Worker
+	8,  // 21: rota.v1.ListWorkersResponse.workers:type_name -> rota.v1.Worker
+	34, // 22: rota.v1.WatchRoutesResponse.routes:type_name -> rota.v1.Route
+	8,  // 23: rota.v1.WatchRoutesResponse.workers:type_name -> rota.v1.Worker
+	61, // 24: rota.v1.WatchRoutesResponse.rewards:type_name -> rota.v1.Reward
+	59, // 25: rota.v1.GenerationReport.generate_time:type_name -> google.protobuf.Duration
+	59, // 26: rota.v1.GenerationReport.tool_time:type_name -> google.protobuf.Duration
+	60, // 27: rota.v1.ReportGenerationsRequest.expire_time:type_name -> google.protobuf.Timestamp
+	37, // 28: rota.v1.ReportGenerationsRequest.generations:type_name -> rota.v1.GenerationReport
+	38, // 29: rota.v1.ReportGenerationsRequest.workers:type_name -> rota.v1.WorkerReport
+	62, // 30: rota.v1.WorkerPoolSpec.start:type_name -> rota.v1.ActionSpec
+	0,  // 31: rota.v1.WorkerPoolSpec.dialect:type_name -> rota.v1.WorkerDialect
+	59, // 32: rota.v1.WorkerPoolSpec.set_up:type_name -> google.protobuf.Duration
+	42, // 33: rota.v1.WorkerPoolSpec.options:type_name -> rota.v1.WorkerPoolOption
+	5,  // 34: rota.v1.WorkerPoolOption.profile:type_name -> rota.v1.WorkerProfile
+	4,  // 35: rota.v1.WorkerPoolMember.state:type_name -> rota.v1.WorkerPoolMemberState
+	59, // 36: rota.v1.WorkerPoolAdvice.expected_now:type_name -> google.protobuf.Duration
+	59, // 37: rota.v1.WorkerPoolAdvice.expected:type_name -> google.protobuf.Duration
+	59, // 38: rota.v1.WorkerPoolAdvice.cost:type_name -> google.protobuf.Duration
+	41, // 39: rota.v1.WorkerPool.spec:type_name -> rota.v1.WorkerPoolSpec
+	43, // 40: rota.v1.WorkerPool.members:type_name -> rota.v1.WorkerPoolMember
+	59, // 41: rota.v1.WorkerPool.set_up:type_name -> google.protobuf.Duration
+	60, // 42: rota.v1.WorkerPool.plan_time:type_name -> google.protobuf.Timestamp
+	59, // 43: rota.v1.WorkerPool.plan_expected_before:type_name -> google.protobuf.Duration
+	59, // 44: rota.v1.WorkerPool.plan_expected:type_name -> google.protobuf.Duration
+	41, // 45: rota.v1.RegisterWorkerPoolRequest.spec:type_name -> rota.v1.WorkerPoolSpec
+	45, // 46: rota.v1.RegisterWorkerPoolResponse.pool:type_name -> rota.v1.WorkerPool
+	45, // 47: rota.v1.GetWorkerPoolResponse.pool:type_name -> rota.v1.WorkerPool
+	45, // 48: rota.v1.ListWorkerPoolsResponse.pools:type_name -> rota.v1.WorkerPool
+	44, // 49: rota.v1.PlanWorkerPoolResponse.advice:type_name -> rota.v1.WorkerPoolAdvice
+	59, // 50: rota.v1.GPUSplit.step:type_name -> google.protobuf.Duration
+	57, // 51: rota.v1.AdviseRatioResponse.now:type_name -> rota.v1.GPUSplit
+	57, // 52: rota.v1.AdviseRatioResponse.best:type_name -> rota.v1.GPUSplit
+	20, // 53: rota.v1.WorkerService.RegisterWorker:input_type -> rota.v1.RegisterWorkerRequest
+	22, // 54: rota.v1.WorkerService.UpdateWorker:input_type -> rota.v1.UpdateWorkerRequest
+	24, // 55: rota.v1.WorkerService.RemoveWorker:input_type -> rota.v1.RemoveWorkerRequest
+	26, // 56: rota.v1.WorkerService.GetWorker:input_type -> rota.v1.GetWorkerRequest
+	28, // 57: rota.v1.WorkerService.ListWorkers:input_type -> rota.v1.ListWorkersRequest
+	30, // 58: rota.v1.WorkerService.SuspendGeneration:input_type -> rota.v1.SuspendGenerationRequest
+	32, // 59: rota.v1.WorkerService.ResumeGeneration:input_type -> rota.v1.ResumeGenerationRequest
+	35, // 60: rota.v1.WorkerService.WatchRoutes:input_type -> rota.v1.WatchRoutesRequest
+	39, // 61: rota.v1.WorkerService.ReportGenerations:input_type -> rota.v1.ReportGenerationsRequest
+	46, // 62: rota.v1.WorkerService.RegisterWorkerPool:input_type -> rota.v1.RegisterWorkerPoolRequest
+	48, // 63: rota.v1.WorkerService.GetWorkerPool:input_type -> rota.v1.GetWorkerPoolRequest
+	50, // 64: rota.v1.WorkerService.ListWorkerPools:input_type -> rota.v1.ListWorkerPoolsRequest
+	52, // 65: rota.v1.WorkerService.RemoveWorkerPool:input_type -> rota.v1.RemoveWorkerPoolRequest
+	54, // 66: rota.v1.WorkerService.PlanWorkerPool:input_type -> rota.v1.PlanWorkerPoolRequest
+	11, // 67: rota.v1.WorkerService.SetAffinity:input_type -> rota.v1.SetAffinityRequest
+	13, // 68: rota.v1.WorkerService.RemoveAffinity:input_type -> rota.v1.RemoveAffinityRequest
+	15, // 69: rota.v1.WorkerService.ListAffinities:input_type -> rota.v1.ListAffinitiesRequest
+	56, // 70: rota.v1.WorkerService.AdviseRatio:input_type -> rota.v1.AdviseRatioRequest
+	21, // 71: rota.v1.WorkerService.RegisterWorker:output_type -> rota.v1.RegisterWorkerResponse
+	23, // 72: rota.v1.WorkerService.UpdateWorker:output_type -> rota.v1.UpdateWorkerResponse
+	25, // 73: rota.v1.WorkerService.RemoveWorker:output_type -> rota.v1.RemoveWorkerResponse
+	27, // 74: rota.v1.WorkerService.GetWorker:output_type -> rota.v1.GetWorkerResponse
+	29, // 75: rota.v1.WorkerService.ListWorkers:output_type -> rota.v1.ListWorkersResponse
+	31, // 76: rota.v1.WorkerService.SuspendGeneration:output_type -> rota.v1.SuspendGenerationResponse
+	33, // 77: rota.v1.WorkerService.ResumeGeneration:output_type -> rota.v1.ResumeGenerationResponse
+	36, // 78: rota.v1.WorkerService.WatchRoutes:output_type -> rota.v1.WatchRoutesResponse
+	40, // 79: rota.v1.WorkerService.ReportGenerations:output_type -> rota.v1.ReportGenerationsResponse
+	47, // 80: rota.v1.WorkerService.RegisterWorkerPool:output_type -> rota.v1.RegisterWorkerPoolResponse
+	49, // 81: rota.v1.WorkerService.GetWorkerPool:output_type -> rota.v1.GetWorkerPoolResponse
+	51, // 82: rota.v1.WorkerService.ListWorkerPools:output_type -> rota.v1.ListWorkerPoolsResponse
+	53, // 83: rota.v1.WorkerService.RemoveWorkerPool:output_type -> rota.v1.RemoveWorkerPoolResponse
+	55, // 84: rota.v1.WorkerService.PlanWorkerPool:output_type -> rota.v1.PlanWorkerPoolResponse
+	12, // 85: rota.v1.WorkerService.SetAffinity:output_type -> rota.v1.SetAffinityResponse
+	14, // 86: rota.v1.WorkerService.RemoveAffinity:output_type -> rota.v1.RemoveAffinityResponse
+	16, // 87: rota.v1.WorkerService.ListAffinities:output_type -> rota.v1.ListAffinitiesResponse
+	58, // 88: rota.v1.WorkerService.AdviseRatio:output_type -> rota.v1.AdviseRatioResponse
+	71, // [71:89] is the sub-list for method output_type
+	53, // [53:71] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_worker_proto_init() }
@@ -4122,14 +4282,14 @@ func file_rota_v1_worker_proto_init() {
 	}
 	file_rota_v1_action_proto_init()
 	file_rota_v1_reward_proto_init()
-	file_rota_v1_worker_proto_msgTypes[16].OneofWrappers = []any{}
+	file_rota_v1_worker_proto_msgTypes[17].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_worker_proto_rawDesc), len(file_rota_v1_worker_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   53,
+			NumEnums:      5,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

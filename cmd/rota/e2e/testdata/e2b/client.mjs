@@ -199,7 +199,24 @@ async function pausing() {
     await until("it goes on", async () => (await ticks()) > before);
     assert.equal(await handle.kill(), true);
   }
-  await assert.rejects(sandbox.createSnapshot(), /rota does not make snapshots/);
+}
+
+async function snapshots() {
+  const first = await Sandbox.create({ ...at, timeoutMs: 600_000 });
+  await first.files.write("note", "before");
+  const kept = await first.createSnapshot({ name: "base" });
+  assert.deepEqual(kept.names, ["base"]);
+  await first.files.write("note", "after");
+  assert.deepEqual((await first.listSnapshots().nextItems()).map((one) => one.snapshotId), [kept.snapshotId]);
+  const second = await Sandbox.create(kept.snapshotId, { ...at, timeoutMs: 600_000 });
+  assert.equal(await second.files.read("note"), "before");
+  assert.equal(await first.files.read("note"), "after");
+  assert.equal(await Sandbox.deleteSnapshot(kept.snapshotId, at), true);
+  await until("it is deleted", async () => !(await Sandbox.deleteSnapshot(kept.snapshotId, at)));
+  assert.equal(await second.files.read("note"), "before");
+  await assert.rejects(Sandbox.create(kept.snapshotId, { ...at }));
+  await first.kill();
+  await second.kill();
 }
 
 async function timeout() {
@@ -220,7 +237,7 @@ async function kill() {
   await assert.rejects(sandbox.setTimeout(1000), SandboxNotFoundError);
 }
 
-for (const part of [create, foreground, streaming, background, stdin, terminal, tooLong, files, watching, listing, connecting, pausing, timeout, kill]) {
+for (const part of [create, foreground, streaming, background, stdin, terminal, tooLong, files, watching, listing, connecting, pausing, snapshots, timeout, kill]) {
   await part();
   console.log(part.name);
 }

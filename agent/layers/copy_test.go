@@ -1,0 +1,103 @@
+package layers_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"rota/agent/layers"
+)
+
+// copies makes the store one that copies files, with so much room.
+func (p *place) copies(room func() (uint64, error)) *place {
+	p.t.Helper()
+	s, err := layers.Open(filepath.Join(p.dir, "copies"), hclog.NewNullLogger(), false, room)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.Store = s
+	return p
+}
+
+// blocks returns how many bytes a file takes on disk.
+func blocks(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Sys().(*syscall.Stat_t).Blocks * 512
+}
+
+// A file of holes takes as little in a snapshot, and in what begins with it, as it does.
+func TestCopiesKeepHoles(t *testing.T) {
+	p := newPlace(t).copies(plenty)
+	path := filepath.Join(p.make("one", os.Geteuid()), "sparse")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 64 << 20
+	_, err = f.WriteAt([]byte("data"), size/2)
+	if err := errors.Join(err, f.Truncate(size), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if blocks(t, path) > size/4 {
+		t.Skip("the file system has no holes")
+	}
+	p.take(1, 11, "one")
+	p.make("two", os.Geteuid())
+	p.begin(1, 12, "two")
+	whole, err := os.ReadFile(filepath.Join(p.home("two"), "sparse"))
+	if err != nil || len(whole) != size || string(whole[size/2:size/2+4]) != "data" || whole[0] != 0 {
+		t.Fatalf("the copy of %d bytes has %d: %v", size, len(whole), err)
+	}
+	_ = filepath.WalkDir(p.dir, func(path string, e fs.DirEntry, _ error) error {
+		if e.Name() == "sparse" && blocks(t, path) > size/4 {
+			t.Errorf("%s takes %d bytes", path, blocks(t, path))
+		}
+		return nil
+	})
+}
+
+// A copy ends as soon as the disk is too full for it, and leaves nothing.
+func TestCopiesEndBeforeTheDiskIsFull(t *testing.T) {
+	full, asked := false, 0
+	p := newPlace(t).copies(func() (uint64, error) {
+		if asked++; full && asked > 3 {
+			return 0, nil
+		}
+		return 1 << 30, nil
+	})
+	p.make("one", os.Geteuid())
+	for _, name := range []string{"a", "b", "c"} {
+		if err := os.WriteFile(filepath.Join(p.home("one"), name), make([]byte, 1<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.take(1, 11, "one")
+	p.make("two", os.Geteuid())
+	full, asked = true, 0
+	if err := p.Take(t.Context(), 2, "", 11, p.home("one")); !errors.Is(err, layers.ErrNoRoom) {
+		t.Errorf("a snapshot on a full disk: %v", err)
+	}
+	asked = 0
+	if err := p.Begin(t.Context(), 1, 12, p.home("two")); !errors.Is(err, layers.ErrNoRoom) {
+		t.Errorf("a fork on a full disk: %v", err)
+	}
+	for dir, most := range map[string]int{p.home("two"): 0, filepath.Join(p.dir, "copies", "layers"): 1} {
+		if left, err := os.ReadDir(dir); err != nil || len(left) > most {
+			t.Errorf("left in %s: %v, %v", dir, left, err)
+		}
+	}
+	full = false
+	p.begin(1, 12, "two")
+	if left, err := os.ReadDir(p.home("two")); err != nil || len(left) != 3 {
+		t.Errorf("with room again, the fork has %v: %v", left, err)
+	}
+}

@@ -1,0 +1,63 @@
+package state
+
+import "cmp"
+
+// resumed is an attempt that waits to go on after a pause, oldest first in its namespace.
+type resumed struct {
+	namespace NamespaceID
+	action    ActionID
+	lacks     uint32 // cores
+	limited   bool
+}
+
+func (a resumed) less(b resumed) bool {
+	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.action, b.action)) < 0
+}
+
+// indexResumed indexes an attempt in place of the row before; nil: none.
+func (s *State) indexResumed(old, r *Attempt) {
+	if old != nil && old.Ice >= IceThawing {
+		db(s).index.resumed.Delete(s.resumedOf(old))
+	}
+	if r != nil && r.Ice >= IceThawing {
+		db(s).index.resumed.Set(s.resumedOf(r))
+	}
+}
+
+func (s *State) resumedOf(r *Attempt) resumed {
+	k := resumed{action: r.Action, lacks: r.Width - uint32(r.Cores.Len()), limited: r.Ice == IceLimited}
+	if a := db(s).actions.get(r.Action); a != nil { // only rows that are made up have no action
+		k.namespace = a.Namespace
+	}
+	return k
+}
+
+// visitResumed visits the attempts of a namespace that wait to go on, oldest first.
+func (s *State) visitResumed(id NamespaceID, fn func(resumed) bool) {
+	db(s).index.resumed.Ascend(resumed{namespace: id}, func(k resumed) bool {
+		return k.namespace == id && fn(k)
+	})
+}
+
+func (s *State) addResumed(h *Held, id NamespaceID) {
+	s.visitResumed(id, func(k resumed) bool {
+		if k.limited {
+			h.Limited += int(k.lacks)
+		} else {
+			h.Resuming += int(k.lacks)
+		}
+		return true
+	})
+}
+
+// FirstLimited returns the oldest action of a namespace that was resumed and waits for its limit of
+// cores, nil if none does.
+func (s *State) FirstLimited(id NamespaceID) (a *Action) {
+	s.visitResumed(id, func(k resumed) bool {
+		if k.limited {
+			a = s.Action(k.action)
+		}
+		return a == nil
+	})
+	return a
+}
