@@ -40,21 +40,6 @@ func (x *execution) updateNamespace(c *logv1.UpdateNamespace) *logv1.Result {
 	return &logv1.Result{Count: 1}
 }
 
-// mayQueue refuses so many more actions of a namespace than its limits allow for.
-func (x *execution) mayQueue(ns *state.Namespace, n int) *logv1.Result {
-	if !x.s.AnySettings() {
-		return nil
-	}
-	s := x.s.SettingsOf(ns.ID)
-	if has := x.s.NamespaceQueued(ns.ID); s.QueuedMax > 0 && has+n > int(s.QueuedMax) {
-		const wait = 1_000_000_000
-		return retryAfter(refuse(codeResourceExhausted, "NAMESPACE_QUEUE_FULL",
-			"namespace %q has %d queued actions, and may have %d; submit more when some have started, or ask an operator to run: rota operator namespace set %s --max-queued N",
-			ns.Name, has, s.QueuedMax, ns.Name), wait)
-	}
-	return nil
-}
-
 // mayOpen refuses one more trajectory of a namespace than its limit allows for.
 func (x *execution) mayOpen(ns *state.Namespace) *logv1.Result {
 	if !x.s.AnySettings() {

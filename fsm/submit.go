@@ -25,11 +25,11 @@ func (x *execution) submitActions(c *logv1.SubmitActions) *logv1.Result {
 	if r != nil {
 		return r
 	}
-	if r := x.admit(c.Actions); r != nil {
-		return r
+	if len(c.Actions) == 0 {
+		return refuse(codeInvalidArgument, "INVALID", "a submission needs at least one action")
 	}
-	if r := x.mayQueue(ns, len(c.Actions)); r != nil {
-		return r
+	if r := QueueFull(x.s, ns, c.Actions); r != nil {
+		return &logv1.Result{Refusal: r}
 	}
 	x.requested = make(map[state.TrajectoryID]*state.Trajectory)
 	rows := make([]state.Action, len(c.Actions))
@@ -58,24 +58,6 @@ func (x *execution) submitActions(c *logv1.SubmitActions) *logv1.Result {
 	}
 	x.remember(c.Request, state.VerbSubmit, uint64(first), uint32(len(rows)))
 	return &logv1.Result{FirstId: uint64(first), Count: uint32(len(rows))}
-}
-
-// admit refuses what would make the queues too long.
-func (x *execution) admit(actions []*logv1.Action) *logv1.Result {
-	if len(actions) == 0 {
-		return refuse(codeInvalidArgument, "INVALID", "a submission needs at least one action")
-	}
-	bytes := x.s.QueuedBytes()
-	for _, a := range actions {
-		bytes += uint64(len(a.Spec))
-	}
-	s := x.settings()
-	if n := x.s.Counts().Queued + len(actions); n > int(s.QueueActionsMax) || bytes > s.QueueBytesMax {
-		const wait = 1_000_000_000
-		return retryAfter(refuse(codeResourceExhausted, "QUEUE_FULL",
-			"the queue holds %d actions (limits: %d actions, %d bytes); submit more when some have started", x.s.Counts().Queued, s.QueueActionsMax, s.QueueBytesMax), wait)
-	}
-	return nil
 }
 
 // newAction fills a row from a command, one of n, or says why it cannot be

@@ -1,6 +1,7 @@
 package rpc_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +12,6 @@ import (
 	"rota/api/client"
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
-	"rota/fsm/state"
 )
 
 // lasting is an action with all four cores of a node that takes a while.
@@ -87,19 +87,30 @@ func TestWhatIsNotKnownHasAReason(t *testing.T) {
 	}
 }
 
+// What has no room in the queue, or in that of its namespace, costs no entry of the log.
+func TestARefusalForWantOfRoomIsNotProposed(t *testing.T) {
+	w := newWorldOf(t, &logv1.Settings{EventsMax: 2048, QueueActionsMax: 2})
+	w.submit(lasting(time.Hour))
+	w.apply(&logv1.Command{Verb: &logv1.Command_UpdateNamespace{UpdateNamespace: &logv1.UpdateNamespace{Name: "default", QueuedMax: new(uint32(1))}}})
+	for reason, actions := range map[string]int{"NAMESPACE_QUEUE_FULL": 1, "QUEUE_FULL": 2} {
+		before := w.machine.Applied()
+		_, err := w.actions().SubmitActions(t.Context(), &rotav1.SubmitActionsRequest{Actions: slices.Repeat([]*rotav1.ActionSpec{spec("true")}, actions)})
+		if d := client.Detail(err); connect.CodeOf(err) != connect.CodeResourceExhausted || d.GetReason() != reason || d.RetryDelay.AsDuration() < time.Second {
+			t.Errorf("%s: %v", reason, err)
+		}
+		if w.machine.Applied() != before {
+			t.Errorf("%s: the refusal costs an entry of the log", reason)
+		}
+	}
+}
+
 // Who meets a full queue is told when there will be room.
 func TestAFullQueueSaysWhenThereIsRoom(t *testing.T) {
 	w := newWorldOf(t, &logv1.Settings{EventsMax: 2048, QueueActionsMax: 1})
 	w.agent("n1", nil)
 	w.submit(lasting(time.Hour))
 	w.submit(lasting(time.Second))
-	var before, after uint64
-	w.machine.View(func(st *state.State) { before = st.Meta().Applied })
 	_, err := w.actions().SubmitActions(t.Context(), &rotav1.SubmitActionsRequest{Actions: []*rotav1.ActionSpec{spec("true")}})
-	w.machine.View(func(st *state.State) { after = st.Meta().Applied })
-	if before != after {
-		t.Error("a submission for which there is no room costs an entry of the log")
-	}
 	d := client.Detail(err)
 	if connect.CodeOf(err) != connect.CodeResourceExhausted || d.GetReason() != "QUEUE_FULL" {
 		t.Fatal(err)
