@@ -40,6 +40,9 @@ const (
 	heapBytesMax = 1 << 30
 )
 
+// progressEvery is after how many seeds a long campaign says how far it is.
+const progressEvery = 25
+
 func newDST() *cobra.Command {
 	var f dstFlags
 	cmd := &cobra.Command{
@@ -94,6 +97,7 @@ func (f *dstFlags) run(cmd *cobra.Command) error {
 		f.from, f.seeds = f.seed, 1
 	}
 	var failed *dst.Outcome
+	ended := uint64(0)
 	sum := dst.Campaign{
 		Options: options, From: f.from, Seeds: f.seeds, Parallel: f.parallel, UntilViolation: f.untilViolation,
 		Each: func(o dst.Outcome) {
@@ -102,6 +106,9 @@ func (f *dstFlags) run(cmd *cobra.Command) error {
 				if failed == nil || o.Seed < failed.Seed {
 					failed = &o
 				}
+			}
+			if ended++; ended%progressEvery == 0 && ended < f.seeds {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d seeds\n", ended, f.seeds)
 			}
 		},
 	}.Run(cmd.Context())
