@@ -33,7 +33,9 @@ type group struct {
 	// for, free that neither a turn nor hooks had it, nor was it halted.
 	running       map[attempt]bool
 	settled, free bool
-	overruns      uint64
+	// dedicated: a job has the group to itself.
+	dedicated bool
+	overruns  uint64
 	// late says that a turn certainly waits for actions after its reservation has begun, waits that any
 	// turn waits for them. The group counted so much when it came into view, and least and most is what
 	// turns waited since.
@@ -64,7 +66,7 @@ func (w *Watch) look(s *state.State, g *state.NodeGroup) error {
 	was := w.groups[g.ID]
 	is := &group{
 		members: g.Members.List, now: now, spans: spans, running: map[attempt]bool{}, overruns: g.Members.Overruns,
-		settled: !s.HasWork(), free: !g.Taken() && g.Halted == "", counted: counted(g, now),
+		settled: !s.HasWork(), free: !g.Taken() && g.Halted == "", dedicated: dedicated, counted: counted(g, now),
 	}
 	for a := range starts {
 		is.running[a] = true
@@ -81,7 +83,7 @@ func (w *Watch) look(s *state.State, g *state.NodeGroup) error {
 	if err := w.judgeLate(g, was, is); err != nil {
 		return err
 	}
-	return w.judgeStarts(s, g, was, is, starts, dedicated)
+	return w.judgeStarts(s, g, was, is, starts)
 }
 
 func sameMember(a, b state.Member) bool { return a.Same(b) }
@@ -166,7 +168,7 @@ func (w *Watch) judgeLate(g *state.NodeGroup, was, is *group) error {
 
 // judgeStarts: an action that starts on members ends before the next reservation, by what its client says
 // of its duration. What moved in the same entry may have moved after the start.
-func (w *Watch) judgeStarts(s *state.State, g *state.NodeGroup, was, is *group, starts map[attempt]*state.Attempt, dedicated bool) error {
+func (w *Watch) judgeStarts(s *state.State, g *state.NodeGroup, was, is *group, starts map[attempt]*state.Attempt) error {
 	moved := !slices.Equal(was.spans, is.spans) && changed(was.spans, is.spans, is.now)
 	for a, t := range starts {
 		if was.running[a] || t.StartedAt != is.now {
@@ -180,7 +182,7 @@ func (w *Watch) judgeStarts(s *state.State, g *state.NodeGroup, was, is *group, 
 					a.action, g.Name, is.now, least, x.job, x.from, x.until)
 			}
 		}
-		if dedicated && !moved {
+		if was.dedicated && is.dedicated && !moved {
 			return fmt.Errorf("action %d starts on members of group %s, which a job has to itself", a.action, g.Name)
 		}
 	}

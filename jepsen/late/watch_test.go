@@ -17,6 +17,8 @@ type moment struct {
 	started int64
 	// takes is how long the client says that the action takes, in seconds.
 	takes int64
+	// unplaced: the job has no reservation. dedicated: it has the group to itself.
+	unplaced, dedicated bool
 	// turn: a turn of the job waits. dueSince is since when the group says that it waits for actions.
 	turn               bool
 	dueSince           int64
@@ -41,7 +43,12 @@ func (m moment) state() *state.State {
 	s.PutNodeGroup(g)
 	cycle := state.Cycle{Period: 100, Segments: []state.Segment{{Length: 20, Nodes: 1}}}
 	s.PutJob(&state.Job{ID: 1, Namespace: 1, Name: "j", State: state.JobRunning, Nodes: 1, Group: 1, Cycle: cycle, Deployments: []state.Deployment{{Name: "actor"}}})
-	s.PutReservation(&state.Reservation{Job: 1, Group: 1, Cycle: cycle, Anchor: 100, Began: 100})
+	switch {
+	case m.dedicated:
+		s.PutReservation(&state.Reservation{Job: 1, Group: 1, Dedicated: true})
+	case !m.unplaced:
+		s.PutReservation(&state.Reservation{Job: 1, Group: 1, Cycle: cycle, Anchor: 100, Began: 100})
+	}
 	if m.turn {
 		s.PutTurn(&state.Turn{ID: 1, Deployment: (&state.Job{ID: 1}).Deployment(0), State: state.TurnWaiting})
 	}
@@ -66,6 +73,8 @@ func TestLateTurns(t *testing.T) {
 		"an action that ends in time":    {[]moment{idle, starts, {at: 99}, {at: 100, turn: true}}, ""},
 		"an action that may end late":    {[]moment{idle, {at: 50, started: 50, takes: 60}}, "reserved for job 1 from 100000000000"},
 		"an action in a reservation":     {[]moment{{at: 101}, {at: 102, started: 102, takes: 2}}, "reserved for job 1 from 100000000000"},
+		"an action in a job's own group": {[]moment{{at: 40, dedicated: true}, {at: 50, started: 50, takes: 1, dedicated: true}}, "which a job has to itself"},
+		"the same, placed meanwhile":     {[]moment{{at: 40, unplaced: true}, {at: 50, started: 50, takes: 1, dedicated: true}}, ""},
 		"an overrun that is counted":     {[]moment{idle, starts, goesOn, overran, {at: 110, overruns: 1, lateness: 5}}, ""},
 		"an overrun that is not counted": {[]moment{idle, starts, goesOn, {at: 105, started: 50, takes: 40, turn: true, dueSince: 105}}, "counts 0 more overruns"},
 		"an overrun that was none":       {[]moment{idle, starts, {at: 90, started: 50, takes: 40, overruns: 1}}, "none of its reservations has begun"},
