@@ -6,19 +6,19 @@ var pauses = []Mutant{
 		Name:  "paused-spares",
 		Bug:   "the cores of an action that is being frozen are given to others one by one",
 		Edits: []Edit{{"fsm/state/rows.go", "r.Least == 0 || r.Ice != IceNone {", "r.Least == 0 || r.Ice > IceWanted {"}},
-		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/pauses"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/pauses-spare"}},
 	},
 	{
 		Name:  "resumed-exceeds-its-limit",
 		Bug:   "a resumed action goes on with cores that its namespace may not have",
 		Edits: []Edit{{"sched/thaw.go", "	return s.CoresMax == 0 || ", "	return true || s.CoresMax == 0 || "}},
-		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/pauses"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/pauses-limit"}},
 	},
 	{
 		Name:  "resumed-is-passed",
 		Bug:   "new actions of a namespace take the cores that a resumed one waits for",
 		Edits: []Edit{{"sched/order/fair.go", "held.Cores+held.Resuming+held.Limited+n*int(a.CoresMin)", "held.Cores+held.Resuming+n*int(a.CoresMin)"}},
-		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/pauses"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/pauses-limit"}},
 	},
 	{
 		Name:  "paused-starts",
