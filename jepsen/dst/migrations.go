@@ -95,9 +95,18 @@ func (m *mover) end(r *state.Migration, d *sim.Draw) {
 	if d.Chance(50_000) {
 		v.Incarnation--
 	}
+	m.report(v)
+}
+
+// report reports until the cluster has taken it: a decision that panics takes nothing.
+func (m *mover) report(v *logv1.ReportMigrations) {
 	m.client.do(&logv1.Command{Verb: &logv1.Command_ReportMigrations{ReportMigrations: v}}, triesMax, func(r *logv1.Result) {
-		if r.Refusal != nil {
-			m.w.fail("migrations", "the report of migration %d is refused: %v", report.MigrationId, r.Refusal)
+		switch {
+		case r.Refusal == nil:
+		case r.Refusal.Reason == "COMMAND_FAILED":
+			m.report(v)
+		default:
+			m.w.fail("migrations", "the report of migration %d is refused: %v", v.Reports[0].MigrationId, r.Refusal)
 		}
 	})
 }
