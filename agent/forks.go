@@ -135,6 +135,14 @@ func (f *forks) begin(ctx context.Context, trajectory, snapshot uint64) error {
 	return f.store.Begin(ctx, snapshot, trajectory, runtime.TrajectoryDir(f.dir, trajectory))
 }
 
+// has reports whether the node has a snapshot.
+func (f *forks) has(snapshot uint64) (bool, error) {
+	if f.store == nil {
+		return false, nil
+	}
+	return f.store.Has(snapshot)
+}
+
 // root is the root file system that the sandbox of a trajectory begins with; empty: that of its image.
 func (f *forks) root(trajectory uint64) (string, error) {
 	if f.store == nil {
@@ -303,13 +311,10 @@ func (f *forks) reviewOne(ctx context.Context, d *rotav1.DesiredSnapshot, began 
 		}
 		return &rotav1.SnapshotReport{State: rotav1.SnapshotState_SNAPSHOT_STATE_LOST}, false
 	case rotav1.SnapshotState_SNAPSHOT_STATE_READY:
-		has := false
-		if f.store != nil {
-			var err error
-			if has, err = f.store.Has(d.GetSnapshotId()); err != nil {
-				f.log.Warn("whether there is a snapshot cannot be told", "snapshot", d.GetSnapshotId(), "error", err)
-				return nil, true
-			}
+		has, err := f.has(d.GetSnapshotId())
+		if err != nil {
+			f.log.Warn("whether there is a snapshot cannot be told", "snapshot", d.GetSnapshotId(), "error", err)
+			return nil, true
 		}
 		if !has {
 			return &rotav1.SnapshotReport{State: rotav1.SnapshotState_SNAPSHOT_STATE_LOST, Message: "the node does not have it any more"}, false

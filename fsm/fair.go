@@ -46,10 +46,9 @@ func (x *execution) mayOpen(ns *state.Namespace) *logv1.Result {
 		return nil
 	}
 	if has, most := x.s.NamespaceTrajectories(ns.ID), x.s.SettingsOf(ns.ID).TrajectoriesMax; most > 0 && has >= int(most) {
-		const wait = 1_000_000_000
-		return retryAfter(refuse(codeResourceExhausted, "NAMESPACE_TRAJECTORIES_FULL",
+		return &logv1.Result{Refusal: fullFor("NAMESPACE_TRAJECTORIES_FULL",
 			"namespace %q has %d open trajectories, and may have %d; close some, or ask an operator to run: rota operator namespace set %s --max-trajectories N",
-			ns.Name, has, most, ns.Name), wait)
+			ns.Name, has, most, ns.Name)}
 	}
 	return nil
 }

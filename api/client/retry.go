@@ -90,7 +90,7 @@ func (r *retrier) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 				return resp, nil
 			}
 			if _, batch := ctx.Value(triesKey{}).(*int); batch {
-				if _, refused := overloaded(err); refused {
+				if _, refused := codec.Overloaded(err); refused {
 					return nil, err // the batcher repeats it, with what else waits
 				}
 			}

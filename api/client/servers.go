@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+
+	"rota/api/httpx"
 )
 
 // leaderHeader is set by servers that are not the leader and know who is.
@@ -102,7 +104,7 @@ func (s *servers) identify(r *http.Request, addr string) error {
 
 // mayHear refuses to send a token to an address in clear.
 func (s *servers) mayHear(addr string) error {
-	if host, _, _ := net.SplitHostPort(addr); s.scheme != "https" && host != "localhost" && !net.ParseIP(host).IsLoopback() {
+	if host, _, _ := net.SplitHostPort(addr); s.scheme != "https" && !httpx.OnLoopback(host) {
 		return fmt.Errorf("%s: %w", addr, errTokenInClear)
 	}
 	return nil

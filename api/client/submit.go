@@ -238,7 +238,7 @@ func (c *Client) submitBatch(batch []*submission) {
 		c.submitBatch(batch[half:])
 		return
 	}
-	if delay, refused := overloaded(err); refused {
+	if delay, refused := codec.Overloaded(err); refused {
 		for _, s := range batch {
 			s.unsure = s.unsure || tries > 1
 		}
@@ -265,7 +265,7 @@ func (c *Client) settleAll(batch []*submission, results []*rotav1.SubmitActionsR
 		s.unsure = s.unsure || unsure
 		if detail := results[i].GetError(); detail != nil {
 			err := detailError(detail)
-			if delay, refused := overloaded(err); refused {
+			if delay, refused := codec.Overloaded(err); refused {
 				back, refusal, longest = append(back, s), err, max(longest, delay)
 				continue
 			}

@@ -3,8 +3,6 @@ package client
 import (
 	"math/rand/v2"
 	"time"
-
-	"connectrpc.com/connect"
 )
 
 // throttle slows down the submissions of a client whose namespace is refused more: what one
@@ -77,14 +75,4 @@ func (t *throttle) refused(now time.Time, sent, accepted int, delay time.Duratio
 		t.until = until
 	}
 	t.refusal = refusal
-}
-
-// overloaded reports whether an error says that the same call is welcome later because the
-// cluster, the namespace or the caller has too much under way, and when.
-func overloaded(err error) (delay time.Duration, yes bool) {
-	if connect.CodeOf(err) != connect.CodeResourceExhausted {
-		return 0, false
-	}
-	d := Detail(err).GetRetryDelay()
-	return d.AsDuration(), d != nil
 }

@@ -2,6 +2,7 @@ package codec
 
 import (
 	"errors"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -23,4 +24,14 @@ func Detail(err error) *rotav1.ErrorDetail {
 		}
 	}
 	return nil
+}
+
+// Overloaded reports whether an error says that the same call is welcome later because the
+// cluster, the namespace or the caller has too much under way, and when.
+func Overloaded(err error) (delay time.Duration, yes bool) {
+	if connect.CodeOf(err) != connect.CodeResourceExhausted {
+		return 0, false
+	}
+	d := Detail(err).GetRetryDelay()
+	return d.AsDuration(), d != nil
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -19,6 +18,7 @@ import (
 	logv1 "rota/api/gen/log/v1"
 	predictorv1 "rota/api/gen/predictor/v1"
 	"rota/api/gen/predictor/v1/predictorv1connect"
+	"rota/api/httpx"
 	"rota/api/pki"
 	"rota/fsm"
 	"rota/fsm/state"
@@ -81,7 +81,7 @@ type Predictor struct {
 // certificates cannot be read.
 func New(cfg Config) (*Predictor, error) {
 	u, err := url.Parse(cfg.URL)
-	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && !(u.Scheme == "http" && onLoopback(u.Hostname())) {
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && !(u.Scheme == "http" && httpx.OnLoopback(u.Hostname())) {
 		return nil, fmt.Errorf("%w: %q is not", ErrURL, cfg.URL)
 	}
 	conf, err := tlsConfig(cfg.CA, cfg.TLS)
@@ -95,11 +95,6 @@ func New(cfg Config) (*Predictor, error) {
 	p.client = predictorv1connect.NewPredictorServiceClient(p.http, cfg.URL, connect.WithProtoJSON(), connect.WithReadMaxBytes(answerBytesMax),
 		connect.WithAcceptCompression("gzip", nil, nil))
 	return p, nil
-}
-
-func onLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // tlsConfig knows the service by its name and a CA, and shows it the certificate of the server.

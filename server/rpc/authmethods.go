@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"net"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/httpx"
 	"rota/api/rights"
 	"rota/fsm/state"
 )
@@ -121,8 +121,7 @@ func checkJWTMethod(m *rotav1.AuthMethod) *violation {
 func checkKeysURL(field, text string) *violation {
 	u, err := url.Parse(text)
 	if err == nil && u.Host != "" && u.User == nil && u.Fragment == "" {
-		ip := net.ParseIP(u.Hostname())
-		if u.Scheme == "https" || u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()) {
+		if u.Scheme == "https" || u.Scheme == "http" && httpx.OnLoopback(u.Hostname()) {
 			return nil
 		}
 	}

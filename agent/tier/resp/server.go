@@ -14,6 +14,7 @@ import (
 
 	"rota/agent/internal/unixsocket"
 	"rota/agent/tier"
+	"rota/api/httpx"
 )
 
 const (
@@ -45,7 +46,7 @@ func Listen(address string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%q: %w", address, ErrAddress)
 	}
-	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if !httpx.OnLoopback(host) {
 		return nil, fmt.Errorf("%q: %w", address, ErrAddress)
 	}
 	return net.Listen("tcp", address)

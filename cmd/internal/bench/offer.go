@@ -220,7 +220,7 @@ func persist(ctx context.Context, service rotav1connect.ActionServiceClient, spe
 			return // the time is over, here or by the server's clock, which has the same deadline
 		}
 		c.called(at)
-		if after, refused := refusedFor(err); refused {
+		if after, refused := codec.Overloaded(err); refused {
 			c.refused(1, after)
 			continue
 		}
@@ -229,15 +229,6 @@ func persist(ctx context.Context, service rotav1connect.ActionServiceClient, spe
 			return
 		}
 	}
-}
-
-// refusedFor reports whether an error is a refusal for overload that says when to try again.
-func refusedFor(err error) (after time.Duration, refused bool) {
-	if connect.CodeOf(err) != connect.CodeResourceExhausted {
-		return 0, false
-	}
-	d := codec.Detail(err)
-	return d.GetRetryDelay().AsDuration(), d.GetRetryDelay() != nil
 }
 
 // outcomes are those of requests that were answered from a time on.

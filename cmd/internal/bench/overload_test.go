@@ -59,7 +59,7 @@ func TestOutcomesOfOverload(t *testing.T) {
 	}
 	// Only a refusal that says when to try again is one for overload.
 	for _, err := range []error{nil, errors.New("cut off"), refusal(t, connect.CodeResourceExhausted, 0), refusal(t, connect.CodeUnavailable, time.Second)} {
-		if _, refused := refusedFor(err); refused {
+		if _, refused := codec.Overloaded(err); refused {
 			t.Errorf("%v is a refusal for overload", err)
 		}
 	}
