@@ -51,6 +51,8 @@ const (
 	opWriteSync = "write-sync" // to a file that is open with O_DSYNC
 	opFailSync  = "fail-sync"
 	opRemoveAll = "remove-all" // in the root, durably
+	// Off records are appended while others read.
+	opAppendRead = "append-read"
 )
 
 func (o op) String() string {
@@ -186,6 +188,8 @@ func carryOut(root string, o op) error {
 		return syscall.Rename(name, filepath.Join(root, o.To)) // os.Rename is stricter
 	case opTruncate:
 		return os.Truncate(name, int64(o.Off))
+	case opAppendRead:
+		return appendAndRead(name, o.Off)
 	}
 	flags := map[string]int{opCreate: os.O_CREATE | os.O_EXCL | os.O_WRONLY, opWrite: os.O_WRONLY, opWriteSync: os.O_WRONLY | syscall.O_DSYNC, opSync: os.O_RDONLY}
 	f, err := os.OpenFile(name, flags[o.Kind], 0o600)

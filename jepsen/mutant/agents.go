@@ -61,11 +61,12 @@ var agents = []Mutant{
 	},
 	{
 		Name: "children-outlive-their-attempt",
-		Bug:  "the end of an attempt kills its first process and not what that has started",
+		Bug:  "the end of an attempt kills the leaders of sessions and not what they have started",
 		Edits: []Edit{
+			{"agent/runtime/cgroupbox.go", "	\"path/filepath\"\n	\"strconv\"\n", "	\"path/filepath\"\n	\"slices\"\n	\"strconv\"\n"},
 			{"agent/runtime/cgroupbox.go",
 				"	if writeFile(filepath.Join(dir, \"cgroup.kill\"), \"1\") != nil {\n		signalFrozen(dir, func() []int { return readPIDs(filepath.Join(dir, \"cgroup.procs\")) }, syscall.SIGKILL)\n",
-				"	if pids := readPIDs(filepath.Join(dir, \"cgroup.procs\")); len(pids) > 0 {\n		signalFrozen(dir, func() []int { return pids[:1] }, syscall.SIGKILL)\n"},
+				"	if follows := func(pid int) bool { f := statFields(pid); return len(f) < 4 || f[3] != strconv.Itoa(pid) }; dir != \"\" {\n		signalFrozen(dir, func() []int { return slices.DeleteFunc(readPIDs(filepath.Join(dir, \"cgroup.procs\")), follows) }, syscall.SIGKILL)\n"},
 			{"agent/runtime/cgroupbox.go", "\"cgroup.events\"), \"populated\") == 0\n", "\"cgroup.events\"), \"populated\") >= 0\n"},
 			{"agent/runtime/cgroupbox.go", "	return err == nil && len(bytes.TrimSpace(procs)) == 0\n", "	return err == nil && len(bytes.TrimSpace(procs)) >= 0\n"},
 		},
