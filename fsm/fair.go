@@ -23,6 +23,9 @@ func (x *execution) updateNamespace(c *logv1.UpdateNamespace) *logv1.Result {
 		return r
 	}
 	s := *x.s.SettingsOf(ns.ID)
+	if c.MemoryMax != nil {
+		s.MemoryMax = *c.MemoryMax
+	}
 	for _, change := range []struct {
 		to   *uint32
 		said *uint32
@@ -40,18 +43,32 @@ func (x *execution) updateNamespace(c *logv1.UpdateNamespace) *logv1.Result {
 	return &logv1.Result{Count: 1}
 }
 
-// mayOpen refuses one more trajectory of a namespace than its limit allows for.
-func (x *execution) mayOpen(ns *state.Namespace) *logv1.Result {
+// mayOpen refuses one more trajectory of a namespace than its limits allow for.
+func (x *execution) mayOpen(ns *state.Namespace, memory uint64) *logv1.Result {
 	if !x.s.AnySettings() {
 		return nil
 	}
-	if has, most := x.s.NamespaceTrajectories(ns.ID), x.s.SettingsOf(ns.ID).TrajectoriesMax; most > 0 && has >= int(most) {
+	s := x.s.SettingsOf(ns.ID)
+	if has, most := x.s.Opened(ns.ID).Trajectories, s.TrajectoriesMax; most > 0 && has >= int(most) {
 		return &logv1.Result{Refusal: fullFor("NAMESPACE_TRAJECTORIES_FULL",
 			"namespace %q has %d open trajectories, and may have %d; close some, or ask an operator to run: rota operator namespace set %s --max-trajectories N",
 			ns.Name, has, most, ns.Name)}
 	}
+	if s.MemoryMax == 0 || memory == 0 {
+		return nil
+	}
+	if memory > s.MemoryMax {
+		return refuse(codeInvalidArgument, "UNSATISFIABLE", "the trajectory asks for %d bytes of memory, and namespace %q may hold at most %d: "+raiseLimit, memory, ns.Name, s.MemoryMax)
+	}
+	if has := x.s.HeldBy(ns.ID).Memory; has > s.MemoryMax-memory {
+		return &logv1.Result{Refusal: fullFor("NAMESPACE_MEMORY_FULL",
+			"namespace %q holds %d of at most %d bytes of memory, and the trajectory asks for %d; close some, or ask an operator to run: rota operator namespace set %s --max-memory SIZE",
+			ns.Name, has, s.MemoryMax, memory, ns.Name)}
+	}
 	return nil
 }
+
+const raiseLimit = "ask an operator to raise that with: rota operator namespace set"
 
 // withinLimits refuses an action, or a gang by its first action, that its namespace could never run.
 func (x *execution) withinLimits(a *state.Action) *logv1.Result {
@@ -64,14 +81,15 @@ func (x *execution) withinLimits(a *state.Action) *logv1.Result {
 	if a.GangSize > 0 {
 		what, n, exceeds = "gang", a.GangSize, order.GangExceeds
 	}
-	const raise = "ask an operator to raise that with: rota operator namespace set"
 	switch exceeds(s, state.Held{}, a) {
 	case order.RunningLimit:
-		return refuse(codeInvalidArgument, "UNSATISFIABLE", "the %s has %d actions, and namespace %q may run at most %d at once: "+raise, what, n, name, s.RunningMax)
+		return refuse(codeInvalidArgument, "UNSATISFIABLE", "the %s has %d actions, and namespace %q may run at most %d at once: "+raiseLimit, what, n, name, s.RunningMax)
 	case order.CoresLimit:
-		return refuse(codeInvalidArgument, "UNSATISFIABLE", "the %s asks for %d cores, and namespace %q may hold at most %d: "+raise, what, n*a.CoresMin, name, s.CoresMax)
+		return refuse(codeInvalidArgument, "UNSATISFIABLE", "the %s asks for %d cores, and namespace %q may hold at most %d: "+raiseLimit, what, n*a.CoresMin, name, s.CoresMax)
 	case order.GPUsLimit:
-		return refuse(codeInvalidArgument, "UNSATISFIABLE", "the %s asks for %d GPUs, and namespace %q may hold at most %d: "+raise, what, n*a.GPUs().Degrees[0], name, s.GPUsMax)
+		return refuse(codeInvalidArgument, "UNSATISFIABLE", "the %s asks for %d GPUs, and namespace %q may hold at most %d: "+raiseLimit, what, n*a.GPUs().Degrees[0], name, s.GPUsMax)
+	case order.MemoryLimit:
+		return refuse(codeInvalidArgument, "UNSATISFIABLE", "the %s asks for %d bytes of memory, and namespace %q may hold at most %d: "+raiseLimit, what, uint64(n)*a.Memory, name, s.MemoryMax)
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func (x *execution) openTrajectory(c *logv1.OpenTrajectory) *logv1.Result {
 	if n := x.s.Counts().OpenTrajectories; n >= int(x.settings().TrajectoriesMax) {
 		return retryAfter(refuse(codeResourceExhausted, "TOO_MANY_TRAJECTORIES", "%d trajectories are open, which is the limit; close some", n), 1_000_000_000)
 	}
-	if r := x.mayOpen(ns); r != nil {
+	if r := x.mayOpen(ns, c.MemoryBytes); r != nil {
 		return r
 	}
 	group, r := x.placeInGroup(ns.ID, c.Rollout)
@@ -109,6 +109,7 @@ func (x *execution) mayBeSpread(group, label string) *logv1.Result {
 // already, into that node's queue.
 func (x *execution) place(t *state.Trajectory, n *state.Node) {
 	state.Assert(n.FreeMemory >= t.Memory, "memory of node %s given to trajectory %d is not free", n.Name, t.ID)
+	x.countMemory(t)
 	m := *n
 	m.FreeMemory -= t.Memory
 	m.Trajectories++
@@ -203,6 +204,7 @@ func (x *execution) tearDownTrajectory(id state.TrajectoryID) (more bool) {
 
 // closed ends a trajectory that has no live actions.
 func (x *execution) closed(t *state.Trajectory) {
+	x.countMemory(t)
 	if n := x.s.Node(t.Node); n != nil {
 		m := *n
 		m.FreeMemory += t.Memory
@@ -218,6 +220,9 @@ func (x *execution) closed(t *state.Trajectory) {
 		u.State = state.TrajectoryLost
 	}
 	x.putTrajectory(&u)
+	if t.Memory > 0 {
+		x.mayHoldMore(t.Namespace)
+	}
 }
 
 // putTrajectory stores a trajectory whose state changed, with the event.

@@ -26,6 +26,18 @@ func (x *execution) countAttempt(t *state.Attempt) {
 	}
 }
 
+// countMemory counts what the trajectories of a namespace have reserved until now, before one of
+// them begins or ends to.
+func (x *execution) countMemory(t *state.Trajectory) {
+	if t.Memory == 0 {
+		return
+	}
+	if u := x.useOf(t.Namespace); u != nil {
+		u.AddTrajectories(x.s.Opened(t.Namespace).Placed, x.now())
+		x.s.PutUse(u)
+	}
+}
+
 // countEnded counts an action that ends.
 func (x *execution) countEnded(a *state.Action) {
 	u := x.useOf(a.Namespace)

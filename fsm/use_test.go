@@ -61,3 +61,40 @@ func TestUseIsCounted(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestMemoryOfTrajectories: it counts from the time at which a trajectory has a node to its end, also
+// before the end.
+func TestMemoryOfTrajectories(t *testing.T) {
+	d := newDriver(t)
+	node := registration("node-0", 4)
+	node.GetRegisterNode().MemoryBytes = 4 << 30
+	d.do(&logv1.Command{Verb: &logv1.Command_RaiseLevel{RaiseLevel: &logv1.RaiseLevel{Level: uint32(state.LevelMax), Release: "r"}}})
+	open := func(memory uint64) {
+		d.do(&logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{MemoryBytes: memory}}})
+	}
+	wait := func() { d.now += 10 * int64(time.Second) }
+	open(1 << 30) // waits for the node
+	wait()
+	d.do(node)
+	wait()
+	open(2 << 30)
+	wait()
+	d.do(&logv1.Command{Verb: &logv1.Command_CloseTrajectory{CloseTrajectory: &logv1.CloseTrajectory{Id: 1}}})
+	wait()
+	id := d.state.NamespaceByName("default").ID
+	u := *d.state.Use(id)
+	if u.MemoryMiBS < 10*1024+10*3*1024 || u.MemoryMiBS > 41*1024 {
+		t.Errorf("after one has ended: %+v", u)
+	}
+	d.do(&logv1.Command{Verb: &logv1.Command_Tick{Tick: &logv1.Tick{}}})
+	u = *d.state.UseNow(id)
+	if u.MemoryMiBS < 60*1024 || u.MemoryMiBS > 61*1024 {
+		t.Errorf("ten seconds later: %+v", u)
+	}
+	if held := d.state.HeldBy(id).Memory; held != 2<<30 {
+		t.Errorf("%d bytes are held", held)
+	}
+	if err := d.state.Check(); err != nil {
+		t.Error(err)
+	}
+}

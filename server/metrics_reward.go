@@ -5,6 +5,7 @@ import (
 
 	"rota/fsm/state"
 	"rota/internal/telemetry"
+	"rota/server/rpc"
 )
 
 var replicaStateNames = []string{"", "starting", "ready", "draining"}
@@ -40,13 +41,14 @@ var rewardMetrics = part{
 // namespaceMetrics are what the actions of namespaces have used. There are at most
 // state.NamespacesMax of them.
 var namespaceMetrics = part{
-	[]*telemetry.Def{telemetry.NamespaceCores, telemetry.NamespaceGPUs, telemetry.NamespaceCPU},
+	[]*telemetry.Def{telemetry.NamespaceCores, telemetry.NamespaceGPUs, telemetry.NamespaceCPU, telemetry.NamespaceMemory},
 	func(st *state.State, _ int64, emit emitter) {
 		st.Namespaces(func(n *state.Namespace) bool {
-			if u := st.Use(n.ID); u != nil {
+			if u := st.UseNow(n.ID); u != nil {
 				emit(telemetry.NamespaceCores.Value(float64(u.CoreUS)/1e6, n.Name))
 				emit(telemetry.NamespaceGPUs.Value(float64(u.GPUUS)/1e6, n.Name))
 				emit(telemetry.NamespaceCPU.Value(float64(u.CPUUS)/1e6, n.Name))
+				emit(telemetry.NamespaceMemory.Value(rpc.MemoryByteSeconds(u), n.Name))
 			}
 			return true
 		})

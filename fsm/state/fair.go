@@ -20,6 +20,8 @@ type NamespaceSettings struct {
 	QueuedMax, RunningMax, CoresMax, GPUsMax uint32
 	// TrajectoriesMax is how many trajectories may be open; 0: no limit.
 	TrajectoriesMax uint32
+	// MemoryMax is how many bytes open trajectories and running actions may reserve; 0: no limit.
+	MemoryMax uint64
 }
 
 func (r *NamespaceSettings) code(c *codec) {
@@ -30,10 +32,13 @@ func (r *NamespaceSettings) code(c *codec) {
 	number(c, &r.CoresMax)
 	number(c, &r.GPUsMax)
 	trailing(c, &r.TrajectoriesMax, number)
+	trailing(c, &r.MemoryMax, number)
 }
 
 // Limits reports whether actions of the namespace may have to wait for each other.
-func (r *NamespaceSettings) Limits() bool { return r.RunningMax > 0 || r.CoresMax > 0 || r.GPUsMax > 0 }
+func (r *NamespaceSettings) Limits() bool {
+	return r.RunningMax > 0 || r.CoresMax > 0 || r.GPUsMax > 0 || r.MemoryMax > 0
+}
 
 // FairClocks are the clocks by which the namespaces are served that compete for one resource: the
 // cores of a pool, a class of its GPUs, or a quota. All are relative to the virtual time of the

@@ -140,6 +140,8 @@ func (s *State) NextHead(ns NamespaceID, after ActionID) (id ActionID, q Queue, 
 // Held is what the running actions of a namespace hold.
 type Held struct {
 	Running, Cores, GPUs int
+	// Memory in bytes is that of its open trajectories, too.
+	Memory uint64
 	// Resuming are the cores that resumed actions lack and may have, Limited those of resumed
 	// actions that wait for a limit. New actions get none of them.
 	Resuming, Limited int
@@ -171,10 +173,32 @@ func (s *State) NamespaceQueued(id NamespaceID) int {
 	return n
 }
 
-// NamespaceTrajectories returns how many trajectories of a namespace are open.
-func (s *State) NamespaceTrajectories(id NamespaceID) int {
-	n, _ := db(s).index.nsTrajectories.Get(id)
-	return n
+// Opened is what the open trajectories of a namespace are and reserve: bytes, and those of the ones
+// that have a node.
+type Opened struct {
+	Trajectories   int
+	Memory, Placed uint64
+}
+
+// Opened returns what the open trajectories of a namespace are and reserve.
+func (s *State) Opened(id NamespaceID) Opened {
+	o, _ := db(s).index.nsTrajectories.Get(id)
+	return o
+}
+
+// countOpened counts an open trajectory.
+func (s *State) countOpened(r *Trajectory, by int) {
+	o := s.Opened(r.Namespace)
+	o.Trajectories += by
+	o.Memory += uint64(by) * r.Memory
+	if r.Node != 0 {
+		o.Placed += uint64(by) * r.Memory
+	}
+	if o == (Opened{}) {
+		db(s).index.nsTrajectories.Delete(r.Namespace)
+	} else {
+		db(s).index.nsTrajectories.Set(r.Namespace, o)
+	}
 }
 
 // QueueNamespaces visits the namespaces of which actions wait in a queue that they share. It takes a
@@ -206,6 +230,7 @@ func (s *State) HeldBy(id NamespaceID) (h Held) {
 	switch {
 	case db(s).index.shares:
 		h, _ = db(s).index.held.Get(id)
+		h.Memory += s.Opened(id).Memory
 		s.addResumed(&h, id)
 		return h
 	case s.NamespaceCount() > 1:
@@ -213,8 +238,10 @@ func (s *State) HeldBy(id NamespaceID) (h Held) {
 	}
 	s.addResumed(&h, id)
 	h.Running = s.Counts().Running
+	h.Memory = s.Opened(id).Memory - s.Opened(id).Placed
 	s.Nodes(0, func(n *Node) bool {
 		h.Cores += n.Cores().Minus(n.Free).Len()
+		h.Memory += n.Memory - n.FreeMemory
 		if n.GPUs != (GPUs{}) && n.Running > 0 {
 			s.Attempts(n.ID, func(r *Attempt) bool {
 				h.GPUs += int(r.Chunk.Units)
@@ -239,6 +266,7 @@ func (s *State) countHeld(r *Attempt, by int) {
 	h.Running += by
 	h.Cores += by * r.Cores.Len()
 	h.GPUs += by * int(r.Chunk.Units)
+	h.Memory += uint64(by) * r.Reserved
 	if h == (Held{}) {
 		db(s).index.held.Delete(a.Namespace)
 	} else {

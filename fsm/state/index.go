@@ -27,8 +27,8 @@ type indexes struct {
 	queueLen *btree.Map[QueueKey, int]
 	// nsQueued counts the queued actions of a namespace.
 	nsQueued *btree.Map[NamespaceID, int]
-	// nsTrajectories counts the open trajectories of a namespace.
-	nsTrajectories *btree.Map[NamespaceID, int]
+	// nsTrajectories counts the open trajectories of a namespace, and their memory.
+	nsTrajectories *btree.Map[NamespaceID, Opened]
 	// shares: namespaces share what they compete for, and the next four are kept. queueOf has the
 	// queues by namespace too, heads the oldest of each namespace in each, waiting counts them by
 	// what they compete for, held what their attempts hold.
@@ -234,7 +234,7 @@ var indexed = [...]index{
 	ordered("queue", func(x *indexes) **btree.BTreeG[queued] { return &x.queue }, queued.less),
 	mapped("queueLen", func(x *indexes) **btree.Map[QueueKey, int] { return &x.queueLen }),
 	mapped("nsQueued", func(x *indexes) **btree.Map[NamespaceID, int] { return &x.nsQueued }),
-	mapped("nsTrajectories", func(x *indexes) **btree.Map[NamespaceID, int] { return &x.nsTrajectories }),
+	mapped("nsTrajectories", func(x *indexes) **btree.Map[NamespaceID, Opened] { return &x.nsTrajectories }),
 	shareIndexes[0], shareIndexes[1], shareIndexes[2], shareIndexes[3],
 	ordered("resumed", func(x *indexes) **btree.BTreeG[resumed] { return &x.resumed }, resumed.less),
 	mapped("poolQueued", func(x *indexes) **btree.Map[PoolID, int] { return &x.poolQueued }),

@@ -6,18 +6,20 @@ import (
 )
 
 // NamespaceUse is what the actions of a namespace have used since the namespace was created, of
-// attempts that have ended. Hooks of jobs count as other actions do.
+// attempts that have ended, and its trajectories. Hooks of jobs count as other actions do.
 type NamespaceUse struct {
 	Namespace NamespaceID
 	// CoreUS and GPUUS are core- and GPU-microseconds that attempts held, whether busy or not.
 	CoreUS, GPUUS uint64
-	// MemoryMiBS is MiB-seconds of memory that attempts reserved for themselves, and MemoryRest
-	// the MiB-nanoseconds beyond, less than a second. That of trajectories is not in it.
+	// MemoryMiBS is MiB-seconds of memory that attempts reserved for themselves, and trajectories,
+	// and MemoryRest the MiB-nanoseconds beyond, less than a second.
 	MemoryMiBS, MemoryRest uint64
 	// CPUUS is the CPU time that agents measured, in microseconds.
 	CPUUS uint64
 	// Attempts counts those that have ended, Ended the actions, and Succeeded those of them.
 	Attempts, Ended, Succeeded uint64
+	// MemoryAt is the log time until which the memory of trajectories is counted; 0: none is.
+	MemoryAt int64
 }
 
 func (r *NamespaceUse) code(c *codec) {
@@ -30,6 +32,7 @@ func (r *NamespaceUse) code(c *codec) {
 	number(c, &r.Attempts)
 	number(c, &r.Ended)
 	number(c, &r.Succeeded)
+	trailing(c, &r.MemoryAt, signed)
 }
 
 // AddAttempt counts an attempt that ends at a log time.
@@ -39,6 +42,14 @@ func (r *NamespaceUse) AddAttempt(t *Attempt, now int64) {
 	r.GPUUS += uint64(t.Chunk.Units) * (held / 1000)
 	r.addMemory(t.Reserved>>20, held)
 	r.Attempts++
+}
+
+// AddTrajectories counts bytes that trajectories have reserved from MemoryAt to a log time.
+func (r *NamespaceUse) AddTrajectories(memory uint64, now int64) {
+	if r.MemoryAt != 0 {
+		r.addMemory(memory>>20, uint64(max(0, now-r.MemoryAt)))
+	}
+	r.MemoryAt = now
 }
 
 // addMemory counts MiB that were reserved for some nanoseconds.
@@ -56,6 +67,17 @@ func (s *State) PutUse(r *NamespaceUse) { db(s).uses.put(db(s).enc, r.Namespace,
 
 // Use returns what a namespace has used; nil: nothing yet.
 func (s *State) Use(id NamespaceID) *NamespaceUse { return db(s).uses.get(id) }
+
+// UseNow is Use with the memory of trajectories until now.
+func (s *State) UseNow(id NamespaceID) *NamespaceUse {
+	r := s.Use(id)
+	if r == nil {
+		return nil
+	}
+	u := *r
+	u.AddTrajectories(s.Opened(id).Placed, s.meta.Now)
+	return &u
+}
 
 // checkUses: they are of namespaces that exist.
 func (s *State) checkUses() (err error) {

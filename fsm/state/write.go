@@ -200,7 +200,7 @@ func (s *State) PutTrajectory(r *Trajectory) {
 	s.indexFork(r, true)
 	if !r.State.Ended() {
 		db(s).index.counts.OpenTrajectories++
-		count(db(s).index.nsTrajectories, r.Namespace, 1)
+		s.countOpened(r, 1)
 		if r.Node != 0 {
 			db(s).index.hosted.Set(hosted{r.Node, r.ID})
 		}
@@ -226,7 +226,7 @@ func (s *State) unindexTrajectory(r *Trajectory) {
 	s.indexFork(r, false)
 	if !r.State.Ended() {
 		db(s).index.counts.OpenTrajectories--
-		count(db(s).index.nsTrajectories, r.Namespace, -1)
+		s.countOpened(r, -1)
 		if r.Node != 0 {
 			db(s).index.hosted.Delete(hosted{r.Node, r.ID})
 		}

@@ -87,9 +87,10 @@ var (
 	RewardCalls     = define(Server, Counter, "rota_reward_calls_total", "Calls of a reward function that were answered.", "reward")
 	RewardFailed    = define(Server, Counter, "rota_reward_failed_calls_total", "Calls of a reward function that were answered with an error.", "reward")
 
-	NamespaceCores = define(Server, Counter, "rota_namespace_core_seconds_total", "Seconds times cores that actions of a namespace have held, of attempts that have ended.", "namespace")
-	NamespaceGPUs  = define(Server, Counter, "rota_namespace_gpu_seconds_total", "Seconds times GPUs that actions of a namespace have held, of attempts that have ended.", "namespace")
-	NamespaceCPU   = define(Server, Counter, "rota_namespace_cpu_seconds_total", "CPU time of actions of a namespace that have ended.", "namespace")
+	NamespaceCores  = define(Server, Counter, "rota_namespace_core_seconds_total", "Seconds times cores that actions of a namespace have held, of attempts that have ended.", "namespace")
+	NamespaceGPUs   = define(Server, Counter, "rota_namespace_gpu_seconds_total", "Seconds times GPUs that actions of a namespace have held, of attempts that have ended.", "namespace")
+	NamespaceCPU    = define(Server, Counter, "rota_namespace_cpu_seconds_total", "CPU time of actions of a namespace that have ended.", "namespace")
+	NamespaceMemory = define(Server, Counter, "rota_namespace_memory_byte_seconds_total", "Seconds times bytes that a namespace has reserved: trajectories until now, attempts that have ended.", "namespace")
 
 	Workers            = define(Server, Gauge, "rota_workers", "Workers that generate for rollouts: up, stale, down or draining.", "policy", "state")
 	WorkerTrajectories = define(Server, Gauge, "rota_worker_trajectories", "Trajectories that a worker generates for.", "worker")

@@ -248,7 +248,7 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 	v.refuse(ns == 0, "NAMESPACE_NOT_FOUND")
 	v.refuse(len(c.Name) > nameBytesMax || c.IdleTimeoutNs < 0 || badTimeout(c.TimeoutNs), "INVALID")
 	v.refuse(m.counts.OpenTrajectories >= int(m.settings.TrajectoriesMax), "TOO_MANY_TRAJECTORIES")
-	m.mayOpen(&v, ns)
+	m.mayOpen(&v, ns, c.MemoryBytes)
 	m.joinsPool(&v, &logv1.Action{Pool: c.Pool, CoresMin: 1, MemoryBytes: c.MemoryBytes})
 	m.asksForContainer(&v, c)
 	m.asksToSpread(&v, c)

@@ -177,6 +177,10 @@ func (w *world) updateNamespace() *logv1.Command {
 			*f = &n
 		}
 	}
+	if w.rand.IntN(4) == 0 {
+		bytes := w.rand.Uint64N(4) * 300
+		c.MemoryMax = &bytes
+	}
 	if c.QueuedMax != nil {
 		*c.QueuedMax *= 20
 	}

@@ -279,6 +279,7 @@ func (m *Model) place(e state.Event) error {
 
 // moveIn opens a trajectory on a node.
 func (m *Model) moveIn(t *trajectory, n *node) error {
+	m.usedMemory(t)
 	t.pool.pending = remove(t.pool.pending, t)
 	t.State, t.Node = state.TrajectoryOpen, n.ID
 	if t.spread() {
@@ -344,6 +345,7 @@ func (m *Model) closed(e state.Event) error {
 	if t == nil || t.State != state.TrajectoryClosing || len(t.live) > 0 {
 		return fmt.Errorf("trajectory %d ended, which is not closing or has live actions", e.Subject)
 	}
+	m.usedMemory(t)
 	if n := m.nodeByID[t.Node]; n != nil {
 		n.FreeMemory += t.Memory
 		n.Trajectories--

@@ -68,6 +68,9 @@ func (m *Model) updateNamespace(c *logv1.UpdateNamespace, got *logv1.Result) err
 			*f.to = *f.from
 		}
 	}
+	if c.MemoryMax != nil {
+		s.MemoryMax = *c.MemoryMax
+	}
 	var v verdict
 	v.refuse(s.Weight < 1 || s.Weight > weightMax, "INVALID")
 	if ok, err := v.judge(got); !ok {
@@ -89,7 +92,13 @@ func (m *Model) holds(ns state.NamespaceID) (h state.Held) {
 				h.Running++
 				h.Cores += a.cores.Len()
 				h.GPUs += int(a.chunk.Units)
+				h.Memory += a.reserved
 			}
+		}
+	}
+	for _, t := range m.trajectories {
+		if t.Namespace == ns && !t.State.Ended() {
+			h.Memory += t.Memory
 		}
 	}
 	return h
@@ -98,7 +107,7 @@ func (m *Model) holds(ns state.NamespaceID) (h state.Held) {
 // limited: actions of the namespace may have to wait for each other.
 func (m *Model) limited(ns state.NamespaceID) bool {
 	s := m.settingsOf(ns)
-	return s.RunningMax > 0 || s.CoresMax > 0 || s.GPUsMax > 0
+	return s.RunningMax > 0 || s.CoresMax > 0 || s.GPUsMax > 0 || s.MemoryMax > 0
 }
 
 // takesTurns: namespaces take turns, or actions wait for others of theirs to end. How often actions
@@ -123,18 +132,24 @@ func (m *Model) mayBeQueued(v *verdict, ns state.NamespaceID, actions []*logv1.A
 		if g := a.Needs.GetGpus(); g != nil && len(g.Degrees) > 0 {
 			v.refuse(s.GPUsMax > 0 && n*g.Degrees[0] > s.GPUsMax, "UNSATISFIABLE")
 		}
+		v.refuse(s.MemoryMax > 0 && a.TrajectoryId == 0 && uint64(n)*a.MemoryBytes > s.MemoryMax, "UNSATISFIABLE")
 	}
 }
 
-// mayOpen: a namespace has no more open trajectories than it may.
-func (m *Model) mayOpen(v *verdict, ns state.NamespaceID) {
-	most, open := m.settingsOf(ns).TrajectoriesMax, 0
+// mayOpen: a namespace has no more open trajectories than it may, and they no more memory.
+func (m *Model) mayOpen(v *verdict, ns state.NamespaceID, memory uint64) {
+	s, open := m.settingsOf(ns), 0
+	most := s.TrajectoriesMax
 	for _, t := range m.trajectories {
 		if t.Namespace == ns && !t.State.Ended() {
 			open++
 		}
 	}
 	v.refuse(most > 0 && open >= int(most), "NAMESPACE_TRAJECTORIES_FULL")
+	if s.MemoryMax > 0 && memory > 0 {
+		v.refuse(memory > s.MemoryMax, "UNSATISFIABLE")
+		v.refuse(m.holds(ns).Memory+memory > s.MemoryMax, "NAMESPACE_MEMORY_FULL")
+	}
 }
 
 // withinLimits: with what an action was granted, its namespace holds no more than it may.
@@ -148,6 +163,9 @@ func (m *Model) withinLimits(a *action, at *state.Attempt) error {
 	if s.RunningMax > 0 && running > int(s.RunningMax) || s.CoresMax > 0 && cores > int(s.CoresMax) && a.CoresMin > 0 && !resized && !m.anyResizes() ||
 		s.GPUsMax > 0 && gpus > int(s.GPUsMax) && at.Chunk.Units > 0 {
 		return fmt.Errorf("action %d was granted, and its namespace runs %d actions with %d cores and %d GPUs then, more than %+v allows", a.ID, running, cores, gpus, s)
+	}
+	if at.Reserved > 0 && s.MemoryMax > 0 && h.Memory+at.Reserved > s.MemoryMax {
+		return fmt.Errorf("action %d was granted %d bytes, and its namespace has %d of at most %d already", a.ID, at.Reserved, h.Memory, s.MemoryMax)
 	}
 	return nil
 }

@@ -29,11 +29,36 @@ func (m *Model) usedAttempt(a *action) {
 	u, held := m.useOf(a.Namespace), m.now-a.StartedAt
 	u.CoreUS += (a.used + uint64(a.cores.Len())*uint64(m.now-a.since)) / 1000
 	u.GPUUS += uint64(a.chunk.Units) * uint64(held/1000)
-	memory := new(big.Int).Mul(big.NewInt(int64(a.reserved>>20)), big.NewInt(held))
+	addMemory(u, a.reserved, held)
+	u.Attempts++
+}
+
+// addMemory counts bytes that were reserved for some nanoseconds.
+func addMemory(u *state.NamespaceUse, reserved uint64, held int64) {
+	memory := new(big.Int).Mul(big.NewInt(int64(reserved>>20)), big.NewInt(held))
 	seconds, rest := memory.Add(memory, new(big.Int).SetUint64(u.MemoryRest)).DivMod(memory, big.NewInt(int64(time.Second)), new(big.Int))
 	u.MemoryMiBS += seconds.Uint64()
 	u.MemoryRest = rest.Uint64()
-	u.Attempts++
+}
+
+// usedMemory counts what the trajectories of a namespace that have a node have reserved until now,
+// before t becomes or ceases to be one of them.
+func (m *Model) usedMemory(t *trajectory) {
+	if m.level < levelResizing || t.Memory == 0 {
+		return
+	}
+	u, placed := m.useOf(t.Namespace), uint64(0)
+	for _, n := range m.nodes {
+		for _, o := range n.hosted {
+			if o.Namespace == t.Namespace {
+				placed += o.Memory
+			}
+		}
+	}
+	if u.MemoryAt != 0 {
+		addMemory(u, placed, m.now-u.MemoryAt)
+	}
+	u.MemoryAt = m.now
 }
 
 // usedAction counts an action that has ended.

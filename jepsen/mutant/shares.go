@@ -27,6 +27,24 @@ var shares = []Mutant{
 		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/shares-trajectories"}},
 	},
 	{
+		Name:  "memory-of-trajectories-uncounted",
+		Bug:   "the limit of a namespace's memory counts running actions only",
+		Edits: []Edit{{"fsm/state/fairindex.go", "		h.Memory += s.Opened(id).Memory\n", ""}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/shares-memory"}},
+	},
+	{
+		Name:  "memory-freed-unnoticed",
+		Bug:   "the end of a trajectory does not wake actions that wait for the memory of their namespace",
+		Edits: []Edit{{"fsm/trajectory.go", "	if t.Memory > 0 {\n", "	if t.Memory > 0 && false {\n"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/shares-memory"}},
+	},
+	{
+		Name:  "memory-of-pending-counted",
+		Bug:   "the usage of a namespace counts memory of trajectories before they have a node",
+		Edits: []Edit{{"fsm/use.go", "x.s.Opened(t.Namespace).Placed", "x.s.Opened(t.Namespace).Memory"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestMemoryOfTrajectories"}},
+	},
+	{
 		Name:  "limit-freed-unnoticed",
 		Bug:   "the end of an action on one node does not wake those of its namespace that wait for its limit on others",
 		Edits: []Edit{{"fsm/fair.go", "	if x.s.AnySettings() && x.s.SettingsOf(ns).Limits() {", "	if false {"}},

@@ -1,6 +1,9 @@
 package order
 
-import "rota/fsm/state"
+import (
+	"rota/fsm/state"
+	"rota/sched/place"
+)
 
 // Shares is what this package needs to see of the state to share a resource among namespaces.
 type Shares interface {
@@ -161,6 +164,7 @@ func (l *fairLine) take(a *state.Action) bool {
 func (l *fairLine) count(a *state.Action, by int) {
 	l.held.Running += by
 	l.held.Cores += by * int(a.CoresMin)
+	l.held.Memory += uint64(by) * place.Reserves(a)
 	if _, waits := a.Missing(); !waits && a.GPUs() != nil {
 		l.held.GPUs += by * int(a.GPUs().Degrees[0])
 	}
@@ -203,6 +207,7 @@ const (
 	RunningLimit
 	CoresLimit
 	GPUsLimit
+	MemoryLimit
 )
 
 // Exceeds returns the limit that keeps an action of a namespace from starting with the least that
@@ -225,6 +230,8 @@ func exceeds(s *state.NamespaceSettings, held state.Held, a *state.Action, n int
 		return CoresLimit
 	case s.GPUsMax > 0 && a.GPUs() != nil && held.GPUs+n*int(a.GPUs().Degrees[0]) > int(s.GPUsMax):
 		return GPUsLimit
+	case s.MemoryMax > 0 && place.Reserves(a) > 0 && (held.Memory > s.MemoryMax || place.Reserves(a) > (s.MemoryMax-held.Memory)/uint64(n)):
+		return MemoryLimit
 	}
 	return NoLimit
 }

@@ -15,7 +15,7 @@ func (s *Server) UpdateNamespace(ctx context.Context, req *rotav1.UpdateNamespac
 	}
 	_, err := s.propose(ctx, &logv1.Command{Verb: &logv1.Command_UpdateNamespace{UpdateNamespace: &logv1.UpdateNamespace{
 		Name: req.Name, Weight: req.Weight, QueuedMax: req.QueuedActionsMax, RunningMax: req.RunningActionsMax,
-		CoresMax: req.CoresMax, GpusMax: req.GpusMax, TrajectoriesMax: req.TrajectoriesMax,
+		CoresMax: req.CoresMax, GpusMax: req.GpusMax, TrajectoriesMax: req.TrajectoriesMax, MemoryMax: req.MemoryMax,
 	}}})
 	if err != nil {
 		return nil, err
@@ -37,13 +37,13 @@ func (s *Server) UpdateNamespace(ctx context.Context, req *rotav1.UpdateNamespac
 func namespaceOf(st *state.State, n *state.Namespace) *rotav1.Namespace {
 	settings, held := st.SettingsOf(n.ID), st.HeldBy(n.ID)
 	return &rotav1.Namespace{
-		Name: n.Name, QueuedActions: uint64(st.NamespaceQueued(n.ID)), Usage: usageOf(st.Use(n.ID)), Weight: settings.Weight,
+		Name: n.Name, QueuedActions: uint64(st.NamespaceQueued(n.ID)), Usage: usageOf(st.UseNow(n.ID)), Weight: settings.Weight,
 		Limits: &rotav1.NamespaceLimits{
 			QueuedActions: settings.QueuedMax, RunningActions: settings.RunningMax, Cores: settings.CoresMax, Gpus: settings.GPUsMax,
-			Trajectories: settings.TrajectoriesMax,
+			Trajectories: settings.TrajectoriesMax, MemoryBytes: settings.MemoryMax,
 		},
 		Held: &rotav1.NamespaceHeld{
-			RunningActions: uint64(held.Running), Cores: uint64(held.Cores), Gpus: uint64(held.GPUs), Trajectories: uint64(st.NamespaceTrajectories(n.ID)),
+			RunningActions: uint64(held.Running), Cores: uint64(held.Cores), Gpus: uint64(held.GPUs), Trajectories: uint64(st.Opened(n.ID).Trajectories), MemoryBytes: held.Memory,
 		},
 	}
 }

@@ -82,9 +82,14 @@ func usageOf(u *state.NamespaceUse) *rotav1.NamespaceUsage {
 	}
 	return &rotav1.NamespaceUsage{
 		CoreSeconds: float64(u.CoreUS) / 1e6, GpuSeconds: float64(u.GPUUS) / 1e6, CpuSeconds: float64(u.CPUUS) / 1e6,
-		MemoryByteSeconds: (float64(u.MemoryMiBS) + float64(u.MemoryRest)/1e9) * (1 << 20),
+		MemoryByteSeconds: MemoryByteSeconds(u),
 		Attempts:          u.Attempts, EndedActions: u.Ended, SucceededActions: u.Succeeded,
 	}
+}
+
+// MemoryByteSeconds returns seconds times bytes of memory that a namespace has reserved.
+func MemoryByteSeconds(u *state.NamespaceUse) float64 {
+	return (float64(u.MemoryMiBS) + float64(u.MemoryRest)/1e9) * (1 << 20)
 }
 
 // ListPools returns all pools.

@@ -13,14 +13,17 @@ import (
 
 func (a *app) namespaceSetCmd() *cobra.Command {
 	var weight, queued, running, cores, gpus, trajectories uint32
+	var memory size
 	cmd := &cobra.Command{
 		Use: "set NAME", Short: "Set the weight and the limits of a namespace", Args: exactly("NAME"),
 		Long: `Sets the weight and the limits of a namespace; what no flag names stays. Where namespaces
 compete for cores, GPUs or a quota, each gets a share in proportion to its weight, which is 1
 unless set. What one does not use goes to the others. Beyond --max-queued submissions are refused,
-and beyond --max-trajectories no trajectory can be opened. Beyond the other limits actions wait, and those of the same namespace behind them. A limit of 0 is
-none. Needs feature level 3.`,
-		Example: "  rota operator namespace set team-a --weight 3\n  rota operator namespace set team-b --max-queued 10000 --max-running 500 --max-cores 400 --max-gpus 16",
+and beyond --max-trajectories no trajectory can be opened. --max-memory counts what open
+trajectories reserve and running actions outside of them: beyond it no trajectory can be opened,
+and such actions wait. Beyond the other limits actions wait, and those of the same namespace behind
+them. A limit of 0 is none. Needs feature level 3.`,
+		Example: "  rota operator namespace set team-a --weight 3\n  rota operator namespace set team-b --max-queued 10000 --max-running 500 --max-cores 400 --max-gpus 16 --max-memory 2TiB",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req := &rotav1.UpdateNamespaceRequest{Name: args[0]}
 			for _, f := range []struct {
@@ -34,6 +37,9 @@ none. Needs feature level 3.`,
 				if cmd.Flags().Changed(f.name) {
 					*f.to = f.from
 				}
+			}
+			if cmd.Flags().Changed("max-memory") {
+				req.MemoryMax = (*uint64)(&memory)
 			}
 			c, err := a.dial()
 			if err != nil {
@@ -52,7 +58,8 @@ none. Needs feature level 3.`,
 	cmd.Flags().Uint32Var(&cores, "max-cores", 0, "how many cores its actions may hold")
 	cmd.Flags().Uint32Var(&gpus, "max-gpus", 0, "how many GPUs its actions may hold")
 	cmd.Flags().Uint32Var(&trajectories, "max-trajectories", 0, "how many trajectories may be open")
-	cmd.MarkFlagsOneRequired("weight", "max-queued", "max-running", "max-cores", "max-gpus", "max-trajectories")
+	cmd.Flags().Var(&memory, "max-memory", "how much memory its open trajectories and running actions may reserve")
+	cmd.MarkFlagsOneRequired("weight", "max-queued", "max-running", "max-cores", "max-gpus", "max-trajectories", "max-memory")
 	return cmd
 }
 
@@ -81,7 +88,7 @@ func namespaceFields(n *rotav1.Namespace) []field {
 		{"name", n.GetName()}, {"weight", fmt.Sprint(n.GetWeight())}, {"share", shareText(n)},
 		{"queued", ofAtMost(n.GetQueuedActions(), l.GetQueuedActions())}, {"running", ofAtMost(h.GetRunningActions(), l.GetRunningActions())},
 		{"cores", ofAtMost(h.GetCores(), l.GetCores())}, {"gpus", ofAtMost(h.GetGpus(), l.GetGpus())},
-		{"trajectories", ofAtMost(h.GetTrajectories(), l.GetTrajectories())},
+		{"trajectories", ofAtMost(h.GetTrajectories(), l.GetTrajectories())}, {"memory", memoryOfAtMost(h.GetMemoryBytes(), l.GetMemoryBytes())},
 	}
 }
 
@@ -91,6 +98,14 @@ func shareText(n *rotav1.Namespace) string {
 		return "-"
 	}
 	return strconv.FormatFloat(100*n.GetShare(), 'f', 1, 64) + " %"
+}
+
+// memoryOfAtMost is ofAtMost of bytes.
+func memoryOfAtMost(has, most uint64) string {
+	if most == 0 {
+		return formatSize(has)
+	}
+	return formatSize(has) + " of " + formatSize(most)
 }
 
 // ofAtMost is what there is, and the limit if there is one.

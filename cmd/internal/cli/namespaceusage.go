@@ -19,7 +19,7 @@ func (a *app) namespaceUsageCmd() *cobra.Command {
 		Use: "usage", Short: "Show what namespaces have used", Args: exactly(),
 		Long: `Shows what the actions of each namespace have used since it was created: cores and GPUs by
 the hour, as long as attempts held them, the CPU time that their processes took, and memory by
-the hour. Attempts that run now are not counted yet. To charge for a month, subtract what was
+the hour, that of trajectories until now. Attempts that run now are not counted yet. To charge for a month, subtract what was
 shown at its beginning. Needs feature level 3.`,
 		Example: "  rota operator namespace usage\n  rota operator namespace usage --csv > usage.csv",
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {

@@ -4069,6 +4069,7 @@ type UpdateNamespace struct {
 	CoresMax        *uint32                `protobuf:"varint,5,opt,name=cores_max,json=coresMax,proto3,oneof" json:"cores_max,omitempty"`
 	GpusMax         *uint32                `protobuf:"varint,6,opt,name=gpus_max,json=gpusMax,proto3,oneof" json:"gpus_max,omitempty"`
 	TrajectoriesMax *uint32                `protobuf:"varint,7,opt,name=trajectories_max,json=trajectoriesMax,proto3,oneof" json:"trajectories_max,omitempty"`
+	MemoryMax       *uint64                `protobuf:"varint,8,opt,name=memory_max,json=memoryMax,proto3,oneof" json:"memory_max,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -4148,6 +4149,13 @@ func (x *UpdateNamespace) GetGpusMax() uint32 {
 func (x *UpdateNamespace) GetTrajectoriesMax() uint32 {
 	if x != nil && x.TrajectoriesMax != nil {
 		return *x.TrajectoriesMax
+	}
+	return 0
+}
+
+func (x *UpdateNamespace) GetMemoryMax() uint64 {
+	if x != nil && x.MemoryMax != nil {
+		return *x.MemoryMax
 	}
 	return 0
 }
@@ -9677,7 +9685,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"DeletePool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"%\n" +
 	"\x0fDeleteNamespace\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\xd8\x02\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x8b\x03\n" +
 	"\x0fUpdateNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\x06weight\x18\x02 \x01(\rH\x00R\x06weight\x88\x01\x01\x12\"\n" +
@@ -9687,14 +9695,17 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"runningMax\x88\x01\x01\x12 \n" +
 	"\tcores_max\x18\x05 \x01(\rH\x03R\bcoresMax\x88\x01\x01\x12\x1e\n" +
 	"\bgpus_max\x18\x06 \x01(\rH\x04R\agpusMax\x88\x01\x01\x12.\n" +
-	"\x10trajectories_max\x18\a \x01(\rH\x05R\x0ftrajectoriesMax\x88\x01\x01B\t\n" +
+	"\x10trajectories_max\x18\a \x01(\rH\x05R\x0ftrajectoriesMax\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"memory_max\x18\b \x01(\x04H\x06R\tmemoryMax\x88\x01\x01B\t\n" +
 	"\a_weightB\r\n" +
 	"\v_queued_maxB\x0e\n" +
 	"\f_running_maxB\f\n" +
 	"\n" +
 	"_cores_maxB\v\n" +
 	"\t_gpus_maxB\x13\n" +
-	"\x11_trajectories_max\" \n" +
+	"\x11_trajectories_maxB\r\n" +
+	"\v_memory_max\" \n" +
 	"\n" +
 	"ResumePool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"?\n" +

@@ -3957,6 +3957,11 @@ func (m *UpdateNamespace) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.MemoryMax != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.MemoryMax))
+		i--
+		dAtA[i] = 0x40
+	}
 	if m.TrajectoriesMax != nil {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.TrajectoriesMax))
 		i--
@@ -10342,6 +10347,9 @@ func (m *UpdateNamespace) SizeVT() (n int) {
 	}
 	if m.TrajectoriesMax != nil {
 		n += 1 + protohelpers.SizeOfVarint(uint64(*m.TrajectoriesMax))
+	}
+	if m.MemoryMax != nil {
+		n += 1 + protohelpers.SizeOfVarint(uint64(*m.MemoryMax))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -21540,6 +21548,26 @@ func (m *UpdateNamespace) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.TrajectoriesMax = &v
+		case 8:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field MemoryMax", wireType)
+			}
+			var v uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.MemoryMax = &v
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -1909,7 +1909,10 @@ type NamespaceLimits struct {
 	Cores          uint32 `protobuf:"varint,3,opt,name=cores,proto3" json:"cores,omitempty"`
 	Gpus           uint32 `protobuf:"varint,4,opt,name=gpus,proto3" json:"gpus,omitempty"`
 	// Trajectories that are open. Beyond it, no further one can be opened.
-	Trajectories  uint32 `protobuf:"varint,5,opt,name=trajectories,proto3" json:"trajectories,omitempty"`
+	Trajectories uint32 `protobuf:"varint,5,opt,name=trajectories,proto3" json:"trajectories,omitempty"`
+	// Bytes that open trajectories reserve and running actions outside of them. Beyond it, no further
+	// trajectory can be opened, and actions with memory of their own wait.
+	MemoryBytes   uint64 `protobuf:"varint,6,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1979,6 +1982,13 @@ func (x *NamespaceLimits) GetTrajectories() uint32 {
 	return 0
 }
 
+func (x *NamespaceLimits) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
 // NamespaceHeld is what the running actions of a namespace hold, and its trajectories.
 type NamespaceHeld struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -1986,7 +1996,9 @@ type NamespaceHeld struct {
 	Cores          uint64                 `protobuf:"varint,2,opt,name=cores,proto3" json:"cores,omitempty"`
 	Gpus           uint64                 `protobuf:"varint,3,opt,name=gpus,proto3" json:"gpus,omitempty"`
 	// Those that are open, whether they have a node or wait for one.
-	Trajectories  uint64 `protobuf:"varint,4,opt,name=trajectories,proto3" json:"trajectories,omitempty"`
+	Trajectories uint64 `protobuf:"varint,4,opt,name=trajectories,proto3" json:"trajectories,omitempty"`
+	// Bytes that these trajectories reserve, and running actions outside of trajectories.
+	MemoryBytes   uint64 `protobuf:"varint,5,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2049,8 +2061,15 @@ func (x *NamespaceHeld) GetTrajectories() uint64 {
 	return 0
 }
 
+func (x *NamespaceHeld) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
 // NamespaceUsage is what the actions of a namespace have used since it was created, of attempts
-// that have ended. What runs now is not in it yet.
+// that have ended. What runs now is not in it yet, but for the memory of trajectories.
 type NamespaceUsage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Seconds times cores and GPUs that attempts held, whether they were busy or not.
@@ -2058,8 +2077,8 @@ type NamespaceUsage struct {
 	GpuSeconds  float64 `protobuf:"fixed64,2,opt,name=gpu_seconds,json=gpuSeconds,proto3" json:"gpu_seconds,omitempty"`
 	// CPU time of all processes, as the nodes measured it.
 	CpuSeconds float64 `protobuf:"fixed64,3,opt,name=cpu_seconds,json=cpuSeconds,proto3" json:"cpu_seconds,omitempty"`
-	// Seconds times bytes of memory that actions reserved for themselves. What trajectories
-	// reserve is not in it.
+	// Seconds times bytes of memory that were reserved: by attempts that have ended, and by
+	// trajectories until now.
 	MemoryByteSeconds float64 `protobuf:"fixed64,4,opt,name=memory_byte_seconds,json=memoryByteSeconds,proto3" json:"memory_byte_seconds,omitempty"`
 	Attempts          uint64  `protobuf:"varint,5,opt,name=attempts,proto3" json:"attempts,omitempty"`
 	EndedActions      uint64  `protobuf:"varint,6,opt,name=ended_actions,json=endedActions,proto3" json:"ended_actions,omitempty"`
@@ -2327,8 +2346,10 @@ type UpdateNamespaceRequest struct {
 	CoresMax          *uint32 `protobuf:"varint,5,opt,name=cores_max,json=coresMax,proto3,oneof" json:"cores_max,omitempty"`
 	GpusMax           *uint32 `protobuf:"varint,6,opt,name=gpus_max,json=gpusMax,proto3,oneof" json:"gpus_max,omitempty"`
 	TrajectoriesMax   *uint32 `protobuf:"varint,7,opt,name=trajectories_max,json=trajectoriesMax,proto3,oneof" json:"trajectories_max,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Bytes.
+	MemoryMax     *uint64 `protobuf:"varint,8,opt,name=memory_max,json=memoryMax,proto3,oneof" json:"memory_max,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateNamespaceRequest) Reset() {
@@ -2406,6 +2427,13 @@ func (x *UpdateNamespaceRequest) GetGpusMax() uint32 {
 func (x *UpdateNamespaceRequest) GetTrajectoriesMax() uint32 {
 	if x != nil && x.TrajectoriesMax != nil {
 		return *x.TrajectoriesMax
+	}
+	return 0
+}
+
+func (x *UpdateNamespaceRequest) GetMemoryMax() uint64 {
+	if x != nil && x.MemoryMax != nil {
+		return *x.MemoryMax
 	}
 	return 0
 }
@@ -3825,18 +3853,20 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\x06weight\x18\x04 \x01(\rR\x06weight\x120\n" +
 	"\x06limits\x18\x05 \x01(\v2\x18.rota.v1.NamespaceLimitsR\x06limits\x12*\n" +
 	"\x04held\x18\x06 \x01(\v2\x16.rota.v1.NamespaceHeldR\x04held\x12\x14\n" +
-	"\x05share\x18\a \x01(\x01R\x05share\"\xaf\x01\n" +
+	"\x05share\x18\a \x01(\x01R\x05share\"\xd2\x01\n" +
 	"\x0fNamespaceLimits\x12%\n" +
 	"\x0equeued_actions\x18\x01 \x01(\rR\rqueuedActions\x12'\n" +
 	"\x0frunning_actions\x18\x02 \x01(\rR\x0erunningActions\x12\x14\n" +
 	"\x05cores\x18\x03 \x01(\rR\x05cores\x12\x12\n" +
 	"\x04gpus\x18\x04 \x01(\rR\x04gpus\x12\"\n" +
-	"\ftrajectories\x18\x05 \x01(\rR\ftrajectories\"\x86\x01\n" +
+	"\ftrajectories\x18\x05 \x01(\rR\ftrajectories\x12!\n" +
+	"\fmemory_bytes\x18\x06 \x01(\x04R\vmemoryBytes\"\xa9\x01\n" +
 	"\rNamespaceHeld\x12'\n" +
 	"\x0frunning_actions\x18\x01 \x01(\x04R\x0erunningActions\x12\x14\n" +
 	"\x05cores\x18\x02 \x01(\x04R\x05cores\x12\x12\n" +
 	"\x04gpus\x18\x03 \x01(\x04R\x04gpus\x12\"\n" +
-	"\ftrajectories\x18\x04 \x01(\x04R\ftrajectories\"\x93\x02\n" +
+	"\ftrajectories\x18\x04 \x01(\x04R\ftrajectories\x12!\n" +
+	"\fmemory_bytes\x18\x05 \x01(\x04R\vmemoryBytes\"\x93\x02\n" +
 	"\x0eNamespaceUsage\x12!\n" +
 	"\fcore_seconds\x18\x01 \x01(\x01R\vcoreSeconds\x12\x1f\n" +
 	"\vgpu_seconds\x18\x02 \x01(\x01R\n" +
@@ -3856,7 +3886,7 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\x16ListNamespacesResponse\x122\n" +
 	"\n" +
 	"namespaces\x18\x01 \x03(\v2\x12.rota.v1.NamespaceR\n" +
-	"namespaces\"\x8d\x03\n" +
+	"namespaces\"\xc0\x03\n" +
 	"\x16UpdateNamespaceRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\x06weight\x18\x02 \x01(\rH\x00R\x06weight\x88\x01\x01\x121\n" +
@@ -3864,14 +3894,17 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\x13running_actions_max\x18\x04 \x01(\rH\x02R\x11runningActionsMax\x88\x01\x01\x12 \n" +
 	"\tcores_max\x18\x05 \x01(\rH\x03R\bcoresMax\x88\x01\x01\x12\x1e\n" +
 	"\bgpus_max\x18\x06 \x01(\rH\x04R\agpusMax\x88\x01\x01\x12.\n" +
-	"\x10trajectories_max\x18\a \x01(\rH\x05R\x0ftrajectoriesMax\x88\x01\x01B\t\n" +
+	"\x10trajectories_max\x18\a \x01(\rH\x05R\x0ftrajectoriesMax\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"memory_max\x18\b \x01(\x04H\x06R\tmemoryMax\x88\x01\x01B\t\n" +
 	"\a_weightB\x15\n" +
 	"\x13_queued_actions_maxB\x16\n" +
 	"\x14_running_actions_maxB\f\n" +
 	"\n" +
 	"_cores_maxB\v\n" +
 	"\t_gpus_maxB\x13\n" +
-	"\x11_trajectories_max\"K\n" +
+	"\x11_trajectories_maxB\r\n" +
+	"\v_memory_max\"K\n" +
 	"\x17UpdateNamespaceResponse\x120\n" +
 	"\tnamespace\x18\x01 \x01(\v2\x12.rota.v1.NamespaceR\tnamespace\",\n" +
 	"\x16DeleteNamespaceRequest\x12\x12\n" +

@@ -1584,6 +1584,11 @@ func (m *NamespaceLimits) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.MemoryBytes != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.MemoryBytes))
+		i--
+		dAtA[i] = 0x30
+	}
 	if m.Trajectories != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Trajectories))
 		i--
@@ -1641,6 +1646,11 @@ func (m *NamespaceHeld) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.MemoryBytes != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.MemoryBytes))
+		i--
+		dAtA[i] = 0x28
 	}
 	if m.Trajectories != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Trajectories))
@@ -1927,6 +1937,11 @@ func (m *UpdateNamespaceRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.MemoryMax != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.MemoryMax))
+		i--
+		dAtA[i] = 0x40
 	}
 	if m.TrajectoriesMax != nil {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.TrajectoriesMax))
@@ -3729,6 +3744,9 @@ func (m *NamespaceLimits) SizeVT() (n int) {
 	if m.Trajectories != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Trajectories))
 	}
+	if m.MemoryBytes != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.MemoryBytes))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -3750,6 +3768,9 @@ func (m *NamespaceHeld) SizeVT() (n int) {
 	}
 	if m.Trajectories != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Trajectories))
+	}
+	if m.MemoryBytes != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.MemoryBytes))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -3866,6 +3887,9 @@ func (m *UpdateNamespaceRequest) SizeVT() (n int) {
 	}
 	if m.TrajectoriesMax != nil {
 		n += 1 + protohelpers.SizeOfVarint(uint64(*m.TrajectoriesMax))
+	}
+	if m.MemoryMax != nil {
+		n += 1 + protohelpers.SizeOfVarint(uint64(*m.MemoryMax))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -8057,6 +8081,25 @@ func (m *NamespaceLimits) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 6:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field MemoryBytes", wireType)
+			}
+			m.MemoryBytes = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.MemoryBytes |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -8180,6 +8223,25 @@ func (m *NamespaceHeld) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.Trajectories |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 5:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field MemoryBytes", wireType)
+			}
+			m.MemoryBytes = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.MemoryBytes |= uint64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
@@ -8829,6 +8891,26 @@ func (m *UpdateNamespaceRequest) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.TrajectoriesMax = &v
+		case 8:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field MemoryMax", wireType)
+			}
+			var v uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.MemoryMax = &v
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
