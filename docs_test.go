@@ -16,6 +16,7 @@ var (
 	headingRE = regexp.MustCompile(`(?m)^#+ (.+)$`)
 	metricRE  = regexp.MustCompile("`(rota_[a-z_]+)`")
 	testRE    = regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)[/`]")
+	ruleRE    = regexp.MustCompile(`^\|[-:| ]+$`)
 	makeRE    = regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z-]*)(?:`| +#| [A-Z]+=|$)")
 )
 
@@ -97,6 +98,30 @@ func TestLinksOfDocumentsResolve(t *testing.T) {
 	}
 	expect(t, brokenLinks(docs, func(name string) bool { return docs[name] != "" }),
 		"docs/a.md: c.md does not exist", "docs/a.md: b.md#z has no such heading")
+}
+
+// brokenTables finds rows of tables that a reader sees as text: the first line of a table is
+// followed by its rule, and nothing stands between its rows.
+func brokenTables(docs map[string]string) (findings []string) {
+	for name, text := range docs {
+		lines, code := strings.Split(text, "\n"), false
+		for i, line := range lines {
+			if strings.HasPrefix(strings.TrimSpace(line), "```") {
+				code = !code
+			}
+			isRow := strings.HasPrefix(line, "|")
+			begins := isRow && (i == 0 || !strings.HasPrefix(lines[i-1], "|"))
+			if !code && begins && (i+1 == len(lines) || !ruleRE.MatchString(lines[i+1])) {
+				findings = append(findings, fmt.Sprintf("%s:%d: a row without a table: %.40s", name, i+1, line))
+			}
+		}
+	}
+	return findings
+}
+
+func TestTablesAreWhole(t *testing.T) {
+	report(t, brokenTables(documents(t)))
+	expect(t, brokenTables(map[string]string{"x.md": "| a |\n|---|\n| 1 |\n\nProse.\n| 2 |\n```\n| code |\n```\n"}), "x.md:6: a row without a table: | 2 |")
 }
 
 // unknownMetrics finds names of metrics that no code registers.

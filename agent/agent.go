@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,12 @@ import (
 const (
 	// killOnExitMax is how long a stopping agent waits for attempts to die.
 	killOnExitMax = 5 * time.Second
+	// leaveMax is how long the parts of a stopping agent get to end, and closeMax each store: its
+	// disk may hang.
+	leaveMax = 5 * time.Second
+	closeMax = 12 * time.Second
+	// gpuLookMax is how long a starting agent waits to hear how its GPUs are.
+	gpuLookMax = 15 * time.Second
 	// runtimeMax is how many bytes servers take for the runtime's description.
 	runtimeMax = 256
 )
@@ -96,7 +103,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	if a.kv != nil {
-		defer a.closeKV(a.kv)
+		defer a.closeInTime("the KV cache", func() { a.closeKV(a.kv) })
 	}
 	peers, err := a.openMover()
 	if err != nil {
@@ -107,7 +114,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	if a.states != nil {
-		defer a.closeStates(a.states)
+		defer a.closeInTime("the state manager", func() { a.closeStates(a.states) })
 	}
 	first, err := a.connect(ctx)
 	if err != nil {
@@ -128,6 +135,13 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	return nil
+}
+
+// closeInTime closes a store, unless its disk hangs.
+func (a *agent) closeInTime(what string, closeIt func()) {
+	if !inTime(closeMax, closeIt) {
+		a.log.Error("a part of the agent did not close in time: its disk may hang", "part", what, "waited", closeMax)
+	}
 }
 
 // open reads what is on the machine and on disk.
@@ -306,13 +320,16 @@ func (a *agent) run(ctx context.Context, listener, status net.Listener, first co
 	// The runtime's side outlives the work for the cluster, so that attempts can still be
 	// killed and their ends be seen at the very end.
 	inner, outer := newGroup(context.WithoutCancel(ctx)), newGroup(ctx)
-	a.disk.look() // before the first session says how it is
+	inner.within, outer.within = cmp.Or(a.cfg.givesUpAfter, leaveMax), cmp.Or(a.cfg.givesUpAfter, leaveMax)
+	// Before the first session says how they are.
+	a.disk.look()
+	if a.gpus != nil {
+		outer.Go(a.gpus.watch)
+		a.gpus.untilLooked(ctx, cmp.Or(a.cfg.givesUpAfter, gpuLookMax))
+	}
 	inner.Go(func(ctx context.Context) error { return a.supervise(ctx, first) })
 	inner.Go(func(ctx context.Context) error { return a.drive(ctx, outer) })
 	outer.Go(a.disk.watch)
-	if a.gpus != nil {
-		outer.Go(a.gpus.watch)
-	}
 	outer.Go(a.engines.Watch)
 	outer.Go(a.homes.keep)
 	outer.Go(a.keepSandboxes)
@@ -335,6 +352,9 @@ func (a *agent) run(ctx context.Context, listener, status net.Listener, first co
 	stop := context.AfterFunc(inner.ctx, outer.cancel)
 	defer stop()
 	err := outer.Wait()
+	if errors.Is(err, errStuck) {
+		a.log.Error("the agent stops without some part of it", "error", err)
+	}
 	failed := inner.ctx.Err() != nil
 	if a.cfg.KillOnExit && !failed {
 		a.killOnExit(inner.ctx)

@@ -123,6 +123,8 @@ type Config struct {
 	bootID string
 	// gpuProbe replaces the driver of GPUs in tests.
 	gpuProbe inventory.Probe
+	// givesUpAfter replaces leaveMax and gpuLookMax in tests.
+	givesUpAfter time.Duration
 	// readRoom replaces the file system in tests.
 	readRoom func(dir string) (room, error)
 	// pull replaces the transfer of migrations in tests, and pullRetryFor pullRetryFor.

@@ -108,11 +108,11 @@ func (s *steps) openSandbox(ctx context.Context, conn runtime.Runtime, spec *run
 	ctx, cancel := context.WithTimeout(ctx, sandboxMax)
 	defer cancel()
 	if _, err := conn.MakeTrajectory(ctx, spec.Trajectory); err != nil {
-		return fmt.Errorf("%w: make the directory of the trajectory: %w", runtime.ErrInvalidSpec, err)
+		return notReady(ctx, fmt.Errorf("make the directory of the trajectory: %w", err))
 	}
 	root, err := s.forks.root(spec.Trajectory)
 	if err != nil {
-		return fmt.Errorf("%w: find the root file system of the trajectory: %w", runtime.ErrInvalidSpec, err)
+		return notReady(ctx, fmt.Errorf("find the root file system of the trajectory: %w", err))
 	}
 	sb, err := s.sandboxes.Open(ctx, container.Spec{
 		Trajectory: spec.Trajectory, Incarnation: spec.Key.Incarnation, Image: c.GetImage(), User: c.GetUser(),
@@ -120,7 +120,7 @@ func (s *steps) openSandbox(ctx context.Context, conn runtime.Runtime, spec *run
 		Home: runtime.TrajectoryDir(s.cfg.Process.Dir, spec.Trajectory), Root: root,
 	})
 	if err != nil {
-		return fmt.Errorf("%w: %w", runtime.ErrInvalidSpec, err)
+		return notReady(ctx, err)
 	}
 	spec.Sandbox = &runtime.Sandbox{SocketDir: sb.SocketDir, Cgroup: sb.Cgroup, User: sb.User, Dir: sb.Dir}
 	spec.Env = over(sb.Env, spec.Env)

@@ -116,7 +116,8 @@ func (d *driver) connect(c runtime.Runtime, f func(p *plan.Plan, now int64)) {
 func (a *agent) drive(ctx context.Context, work *group) error {
 	s := &steps{
 		agent: a, ctx: ctx, work: work.ctx, fail: work.fail, session: func() {},
-		reports: newRounds(20*time.Millisecond, time.Second), frozen: newRounds(20*time.Millisecond, time.Second)}
+		preparing: map[plan.Key]context.CancelFunc{},
+		reports:   newRounds(20*time.Millisecond, time.Second), frozen: newRounds(20*time.Millisecond, time.Second)}
 	defer s.doing.Wait()
 	defer func() { s.session() }()
 	for {
@@ -149,6 +150,9 @@ type steps struct {
 	// inSession ends with session, which ends what Open began.
 	inSession context.Context
 	session   context.CancelFunc
+	// preparing ends what comes before the supervisor is asked to start an attempt.
+	mu        sync.Mutex
+	preparing map[plan.Key]context.CancelFunc
 	// Pauses after failures. One renewal and one report are under way at a time.
 	renewals, reports, frozen *rounds
 }
@@ -176,7 +180,13 @@ func (s *steps) do(step plan.Step, conn runtime.Runtime) {
 	case plan.Journal:
 		s.doing.Go(func() { s.write(step) })
 	case plan.Start:
-		s.doing.Go(func() { s.start(step, conn) })
+		ctx, done := s.prepare(step.Key)
+		s.doing.Go(func() {
+			defer done()
+			s.start(ctx, step, conn)
+		})
+	case plan.Abandon:
+		s.abandon(step.Key)
 	default:
 		s.doing.Go(func() { s.ask(step, conn) })
 	}
@@ -238,8 +248,31 @@ func (s *steps) write(step plan.Journal) {
 	s.driver.tell(func(p *plan.Plan, _ int64) { p.Journaled() })
 }
 
+// prepare returns the context of what comes before an attempt is handed to the runtime.
+func (s *steps) prepare(k plan.Key) (ctx context.Context, done func()) {
+	ctx, cancel := context.WithCancel(s.work)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.preparing[k] = cancel
+	return ctx, func() {
+		cancel()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.preparing, k)
+	}
+}
+
+// abandon breaks off what comes before an attempt is handed to the runtime.
+func (s *steps) abandon(k plan.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cancel := s.preparing[k]; cancel != nil {
+		cancel()
+	}
+}
+
 // start hands an attempt to the runtime and tells what it answered.
-func (s *steps) start(step plan.Start, conn runtime.Runtime) {
+func (s *steps) start(ctx context.Context, step plan.Start, conn runtime.Runtime) {
 	began := time.Now()
 	err := runtime.ErrStopping // so nothing is started
 	if s.work.Err() == nil {
@@ -247,7 +280,7 @@ func (s *steps) start(step plan.Start, conn runtime.Runtime) {
 		var spec runtime.Spec
 		if spec, err = step.Work.(work).on(step.EngineURL); err == nil {
 			spec.CPUs = step.CPUs
-			err = s.startSpec(conn, spec, step.Work.(work))
+			err = s.startSpec(ctx, conn, spec, step.Work.(work))
 		}
 		failpoint.Hit(failpoint.StartAnswered)
 	}
@@ -264,17 +297,20 @@ func (s *steps) start(step plan.Start, conn runtime.Runtime) {
 }
 
 // startSpec hands a specification to the runtime, in the sandbox of its trajectory and with the files
-// that this begins with.
-func (s *steps) startSpec(conn runtime.Runtime, spec runtime.Spec, w work) error {
-	done, err := s.forks.use(s.work, spec.Trajectory, w.snapshot)
+// that this begins with. The context ends what comes before that, and not the call.
+func (s *steps) startSpec(ctx context.Context, conn runtime.Runtime, spec runtime.Spec, w work) error {
+	done, err := s.forks.use(ctx, spec.Trajectory, w.snapshot)
 	if err != nil {
 		return err
 	}
 	defer done()
 	if w.container != nil {
-		if err := s.openSandbox(s.work, conn, &spec, w.container); err != nil {
+		if err := s.openSandbox(ctx, conn, &spec, w.container); err != nil {
 			return err
 		}
+	}
+	if ctx.Err() != nil && s.work.Err() == nil {
+		return fmt.Errorf("%w: it is not wanted any more", runtime.ErrInvalidSpec)
 	}
 	return conn.Start(s.work, spec)
 }

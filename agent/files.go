@@ -59,12 +59,6 @@ func (s *fileService) with(ctx context.Context, trajectory uint64, do func(h *fi
 	if trajectory == 0 {
 		return refuse(connect.CodeInvalidArgument, "INVALID", "name a trajectory")
 	}
-	select {
-	case s.calls <- struct{}{}:
-		defer func() { <-s.calls }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 	var snapshot uint64
 	if call, ok := connect.CallInfoForHandlerContext(ctx); ok {
 		snapshot, _ = strconv.ParseUint(call.RequestHeader().Get(httpx.SnapshotHeader), 10, 64)
@@ -73,10 +67,22 @@ func (s *fileService) with(ctx context.Context, trajectory uint64, do func(h *fi
 		}
 	}
 	done, err := s.forks.use(ctx, trajectory, snapshot)
-	if err != nil {
+	switch {
+	case err == nil:
+		defer done()
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, runtime.ErrStopping):
+		return refuse(connect.CodeUnavailable, "AGENT_BUSY", "the supervisor of the node is being started; try again")
+	default:
 		return refuse(connect.CodeFailedPrecondition, "NO_DIRECTORY", err.Error())
 	}
-	defer done()
+	select { // not before: files that are being copied must not hold up the calls of other trajectories
+	case s.calls <- struct{}{}:
+		defer func() { <-s.calls }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	home, err := s.open(ctx, trajectory)
 	if err != nil {
 		return err

@@ -38,7 +38,8 @@ const (
 type gpuWatch struct {
 	log   hclog.Logger
 	gpus  int
-	probe inventory.Probe // nil: there is nothing to ask
+	open  func() (inventory.Probe, error)
+	probe inventory.Probe // nil: there is nothing to ask; only watch uses it
 	file  string          // of simulated GPUs; empty: none
 	// remembered is where events are kept beyond the end of the process, of one boot.
 	remembered, bootID string
@@ -47,6 +48,7 @@ type gpuWatch struct {
 	judge      *gpuhealth.Judge
 	sick       []gpuhealth.Sick
 	changed    chan struct{} // closed and replaced when others are sick
+	looked     chan struct{} // closed when the GPUs were read once
 	complained string        // of the file
 }
 
@@ -64,24 +66,31 @@ func (a *agent) openGPUs(bootID string) (*gpuWatch, error) {
 		return nil, nil
 	}
 	w := &gpuWatch{
-		log: a.log.Named("gpus"), gpus: g.Count, file: a.cfg.SimulatedGPUHealth, changed: make(chan struct{}),
-		remembered: filepath.Join(a.cfg.Dir, "gpus.events"), bootID: bootID,
+		log: a.log.Named("gpus"), gpus: g.Count, file: a.cfg.SimulatedGPUHealth, changed: make(chan struct{}), looked: make(chan struct{}),
+		open: a.inv.Probe, remembered: filepath.Join(a.cfg.Dir, "gpus.events"), bootID: bootID,
 	}
-	probe, clear := a.cfg.gpuProbe, gpuhealth.ClearAfter
+	clear := gpuhealth.ClearAfter
 	if g.Simulated() {
 		clear = int64(gpuFileClear)
-	} else if probe == nil {
-		var err error
-		if probe, err = a.inv.Probe(); err != nil {
-			w.log.Error("the health of the GPUs is not watched", "error", err)
-		}
 	}
-	w.probe, w.judge = probe, gpuhealth.New(g.Count, clear)
-	if err := w.remember(); err != nil {
-		return nil, err
+	if probe := a.cfg.gpuProbe; probe != nil {
+		w.open = func() (inventory.Probe, error) { return probe, nil }
 	}
-	w.look()
-	return w, nil
+	w.judge = gpuhealth.New(g.Count, clear)
+	return w, w.remember()
+}
+
+// untilLooked waits until the GPUs were read once. A driver that hangs does not keep the agent from
+// its work.
+func (w *gpuWatch) untilLooked(ctx context.Context, within time.Duration) {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-w.looked:
+	case <-ctx.Done():
+	case <-timer.C:
+		w.log.Error("the driver does not say how the GPUs are: it may hang; starting without, and the GPUs are taken to be well", "waited", within)
+	}
 }
 
 // remember restores the events of this boot. A file that cannot be read is as good as none: what
@@ -113,6 +122,12 @@ func (w *gpuWatch) sickCount() int {
 
 // watch looks until the context ends.
 func (w *gpuWatch) watch(ctx context.Context) error {
+	var err error
+	if w.probe, err = w.open(); err != nil {
+		w.log.Error("the health of the GPUs is not watched", "error", err)
+	}
+	w.look()
+	close(w.looked)
 	every := gpuReadEvery
 	if w.file != "" {
 		every = gpuFileEvery

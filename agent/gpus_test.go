@@ -68,6 +68,20 @@ func (p *fakeProbe) Wait(atMost time.Duration) (gpu int, xid uint64, ok bool) {
 
 func (p *fakeProbe) Close() {}
 
+// TestADriverThatHangs keeps an agent neither from its work nor from its end.
+func TestADriverThatHangs(t *testing.T) {
+	checkLeaks(t)
+	c, s := newCluster(t, 1), newSupervisor(t)
+	probe := &fakeProbe{lost: make(chan bool)}
+	cfg := config(t, c, s)
+	cfg.gpuProbe, cfg.givesUpAfter = probe, 200*time.Millisecond
+	cfg.SimulatedGPUs = &inventory.GPUs{Class: "H100", Count: 2, MemoryBytes: 80}
+	stop := start(t, cfg)
+	s.untilRuns(c.assign(41, "true"))
+	stop()
+	close(probe.lost) // the process would have ended
+}
+
 // TestXIDsOutliveTheAgent until the machine boots again; what the driver says of a GPU while it
 // is so counts as well.
 func TestXIDsOutliveTheAgent(t *testing.T) {

@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"time"
 )
 
 // group runs goroutines that stop together: the first that returns ends the
@@ -13,6 +15,8 @@ type group struct {
 	wg     sync.WaitGroup
 	once   sync.Once
 	err    error
+	// within is how long members get to return once the context has ended; 0: for ever.
+	within time.Duration
 }
 
 func newGroup(ctx context.Context) *group {
@@ -32,9 +36,53 @@ func (g *group) fail(err error) {
 	g.cancel()
 }
 
-// Wait returns when all have returned.
+// errStuck means that a part of the agent hangs, most likely in a call of the kernel.
+var errStuck = errors.New("a part of the agent does not end: a disk or the driver of a GPU may hang")
+
+// Wait returns when all have returned. Members that do not, though the context has ended, are left
+// behind: the process is about to end.
 func (g *group) Wait() error {
-	g.wg.Wait()
-	g.cancel()
-	return g.err
+	all := make(chan struct{})
+	go func() {
+		defer close(all)
+		g.wg.Wait()
+		g.cancel()
+	}()
+	select {
+	case <-all:
+		return g.err
+	case <-g.ctx.Done():
+	}
+	if ends(all, g.within) {
+		return g.err
+	}
+	g.once.Do(func() { g.err = g.ctx.Err() }) // else it is about to be written
+	return errors.Join(g.err, errStuck)
+}
+
+// ends waits for something to end, for so long at most unless that is 0.
+func ends(done <-chan struct{}, within time.Duration) bool {
+	if within == 0 {
+		<-done
+		return true
+	}
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// inTime does something that ends the agent, and reports whether it was done in time. Else it is left
+// to itself: the process is about to end.
+func inTime(within time.Duration, do func()) bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	return ends(done, within)
 }

@@ -28,6 +28,8 @@ type execution struct {
 	dirtyNodes orderedSet[state.NodeID]
 	// roomFreed are the namespaces with limits that may hold more than before.
 	roomFreed orderedSet[state.NamespaceID]
+	// roomAfter is how far an earlier entry came with some of them; for look-up only.
+	roomAfter map[state.NamespaceID]state.ActionID
 	room      room
 	// divisions are the nodes whose cores are to be divided again, when all that can start
 	// has started.

@@ -6,6 +6,7 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
+	"rota/sched/place"
 )
 
 // What is too much for one entry goes on in the next, and is right in between.
@@ -238,4 +239,29 @@ func TestALostNodeWithAModelInUseIsSettledInParts(t *testing.T) {
 		d.settle()
 		d.check()
 	}
+}
+
+// TestNoSnapshotOnALostNode: a trajectory whose node is lost may be open for another entry, and
+// nothing is kept of its files.
+func TestNoSnapshotOnALostNode(t *testing.T) {
+	d := newDriver(t)
+	d.register("full", 1)
+	d.do(&logv1.Command{Verb: &logv1.Command_RaiseLevel{RaiseLevel: &logv1.RaiseLevel{Level: 3}}})
+	open := &logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{MemoryBytes: 1}}}
+	for range place.TrajectoriesPerNodeMax { // their ends are all that one entry does
+		d.do(open)
+	}
+	d.register("n", 1)
+	last := d.do(open)[0].FirstId
+	if n := d.state.Trajectory(state.TrajectoryID(last)).Node; n != d.state.NodeByName("n").ID {
+		t.Fatalf("trajectory %d is on node %d", last, n)
+	}
+	snapshot := &logv1.Command{Verb: &logv1.Command_ChangeSnapshot{ChangeSnapshot: &logv1.ChangeSnapshot{
+		Change: &logv1.ChangeSnapshot_Create{Create: &logv1.CreateSnapshot{TrajectoryId: last}},
+	}}}
+	r := d.try(expire(d.state.NodeByName("full")), expire(d.state.NodeByName("n")), snapshot)
+	if r[2].Refusal == nil || r[2].Refusal.Reason != "TRAJECTORY_ENDED" || d.state.Trajectory(state.TrajectoryID(last)).State != state.TrajectoryOpen {
+		t.Errorf("the snapshot is answered with %v", r[2])
+	}
+	d.check()
 }

@@ -16,6 +16,9 @@ import (
 // the call takes.
 const windowUnitUS = 1_000_000
 
+// clocksPerStep is how many clocks are moved for as much as it costs to examine an action.
+const clocksPerStep = 16
+
 // updateNamespace changes the weight and the limits of a namespace.
 func (x *execution) updateNamespace(c *logv1.UpdateNamespace) *logv1.Result {
 	ns, r := x.namespace(c.Name)
@@ -39,6 +42,7 @@ func (x *execution) updateNamespace(c *logv1.UpdateNamespace) *logv1.Result {
 	}
 	x.s.PutSettings(&s)
 	x.roomFreed.add(ns.ID)
+	delete(x.roomAfter, ns.ID)
 	x.mayGoOn.add(ns.ID)
 	return &logv1.Result{Count: 1}
 }
@@ -77,11 +81,11 @@ func (x *execution) withinLimits(a *state.Action) *logv1.Result {
 	}
 	s := x.s.SettingsOf(a.Namespace)
 	name := x.s.Namespace(a.Namespace).Name
-	what, n, exceeds := "action", uint32(1), order.Exceeds
+	what, n := "action", uint32(1)
 	if a.GangSize > 0 {
-		what, n, exceeds = "gang", a.GangSize, order.GangExceeds
+		what, n = "gang", a.GangSize
 	}
-	switch exceeds(s, state.Held{}, a) {
+	switch order.Exceeds(s, state.Held{}, a) {
 	case order.RunningLimit:
 		return refuse(codeInvalidArgument, "UNSATISFIABLE", "the %s has %d actions, and namespace %q may run at most %d at once: "+raiseLimit, what, n, name, s.RunningMax)
 	case order.CoresLimit:
@@ -112,7 +116,8 @@ func (x *execution) nextWithRoom() (state.Queue, bool) {
 			if !ok {
 				return state.Queue{}, false
 			}
-			x.room = room{namespace: ns}
+			x.room = room{namespace: ns, after: x.roomAfter[ns]}
+			delete(x.roomAfter, ns)
 		}
 		id, q, ok := x.s.NextHead(x.room.namespace, x.room.after)
 		if !ok || x.runsAllItMay(x.room.namespace) {
@@ -134,13 +139,9 @@ func (x *execution) runsAllItMay(ns state.NamespaceID) bool {
 }
 
 // mayStartIn reports whether a pass over a queue could start an action of a namespace, by its
-// oldest there. Behind an action that exceeds a limit, others of its namespace wait too, gangs
-// excepted.
+// oldest there. Behind an action that exceeds a limit, others of its namespace wait too.
 func (x *execution) mayStartIn(q state.Queue, oldest *state.Action) bool {
-	switch q.Kind {
-	case state.GangQueue:
-		return true
-	case state.NodeQueue:
+	if q.Kind == state.NodeQueue {
 		if n := x.s.Node(state.NodeID(q.ID)); n != nil && n.Spare == 0 && n.Free == (state.CoreSet{}) {
 			return false // it is looked at when a core comes free
 		}
@@ -148,19 +149,34 @@ func (x *execution) mayStartIn(q state.Queue, oldest *state.Action) bool {
 	return sched.LimitOf(x.s, oldest) == order.NoLimit
 }
 
-// leaveRoom leaves the queues for later that there was no budget for.
+// leaveRoom leaves to later entries what there was no budget for.
 func (x *execution) leaveRoom() {
-	left := x.budget
-	defer func() { x.budget = left }()
-	for {
-		x.budget = 1
-		q, ok := x.nextWithRoom()
-		if ok {
-			x.dirty.add(q)
-		} else if x.room.namespace == 0 && len(x.roomFreed.items) == 0 {
-			return
-		}
+	leave := func(ns state.NamespaceID, after state.ActionID) {
+		x.s.PutWorkAfter(state.QueueOf(state.NamespaceRoom, ns), uint64(after))
 	}
+	if x.room.namespace != 0 {
+		leave(x.room.namespace, x.room.after)
+	}
+	for _, ns := range x.roomFreed.items {
+		leave(ns, x.roomAfter[ns])
+	}
+	for _, ns := range x.mayGoOn.items {
+		x.s.PutWork(state.QueueOf(state.NamespaceRoom, ns))
+	}
+}
+
+// goOnWithRoom goes on with a namespace where an earlier entry left it.
+func (x *execution) goOnWithRoom(q state.Queue) {
+	ns, after := state.NamespaceID(q.ID), state.ActionID(x.s.WorkAfter(q))
+	x.mayGoOn.add(ns)
+	if x.room.namespace == ns || x.roomFreed.has(ns) {
+		return // it holds less since, and is looked at from the beginning
+	}
+	if x.roomAfter == nil {
+		x.roomAfter = make(map[state.NamespaceID]state.ActionID)
+	}
+	x.roomFreed.add(ns)
+	x.roomAfter[ns] = after
 }
 
 // chargeAttempt charges a namespace for an attempt that starts, and returns what: nothing if it is
@@ -180,6 +196,7 @@ func (x *execution) chargeAttempt(a *state.Action, g uint32) (us uint64) {
 func (x *execution) charge(q state.Queue, ns state.NamespaceID, units uint64) uint64 {
 	clocks, us := order.Grant(x.s, x.s.Clocks(q), q, ns, units)
 	x.s.PutClocks(clocks)
+	x.budget -= len(clocks.Clocks) / clocksPerStep // each of them moves
 	return us
 }
 
@@ -188,6 +205,7 @@ func (x *execution) charge(q state.Queue, ns state.NamespaceID, units uint64) ui
 func (x *execution) mayHoldMore(ns state.NamespaceID) {
 	if x.s.AnySettings() && x.s.SettingsOf(ns).Limits() {
 		x.roomFreed.add(ns)
+		delete(x.roomAfter, ns)
 		x.mayGoOn.add(ns)
 	}
 }
@@ -206,7 +224,7 @@ func (x *execution) settleAttempt(t *state.Attempt) {
 		if a.GPUs() != nil {
 			used = held * uint64(t.Chunk.Units)
 		}
-		x.s.PutClocks(order.Settle(x.s, clocks, a.Namespace, t.ChargedUS, used, held))
+		x.s.PutClocks(order.Settle(x.s, clocks, a.Namespace, t.ChargedUS, used, max(1, held)))
 	}
 }
 
@@ -225,7 +243,8 @@ func (x *execution) chargeQuota(a *state.Action, q *state.Quota, units uint32) [
 }
 
 // settleQuota corrects what an action was charged for the i-th quota that it gives back: for a
-// limit of concurrency by how long it ran, for a window by what stays in it.
+// limit of concurrency by how long it ran, for a window by what stays in it. One that never ran says
+// nothing of how long others are held.
 func (x *execution) settleQuota(a *state.Action, i int, q *state.Quota, ran bool, used uint32) {
 	clocks := x.s.Clocks(state.QueueOf(state.QuotaQueue, q.ID))
 	if i >= len(a.ChargedUS) || a.ChargedUS[i] == 0 || clocks == nil {
@@ -235,8 +254,8 @@ func (x *execution) settleQuota(a *state.Action, i int, q *state.Quota, ran bool
 	if !q.Windowed() {
 		held, us = 0, 0
 		if ran {
-			held = uint64(max(0, x.now()-a.StartedAt)) / 1000
-			us = held * uint64(a.Needs.Quotas[i].Units)
+			held = max(1, uint64(max(0, x.now()-a.StartedAt))/1000)
+			us = order.Charge(uint64(a.Needs.Quotas[i].Units), held)
 		}
 	}
 	x.s.PutClocks(order.Settle(x.s, clocks, a.Namespace, a.ChargedUS[i], us, held))

@@ -64,6 +64,8 @@ func (x *execution) maySnapshot(t *state.Trajectory, c *logv1.CreateSnapshot) *l
 		return refuse(codeFailedPrecondition, "TRAJECTORY_PENDING", "trajectory %d waits for a node with enough free memory; it has no files before", t.ID)
 	case t.State != state.TrajectoryOpen:
 		return refuse(codeFailedPrecondition, "TRAJECTORY_ENDED", "trajectory %d is not open any more, and its files go with it", t.ID)
+	case x.s.Node(t.Node).State != state.NodeUp: // it is about to be ended
+		return refuse(codeFailedPrecondition, "TRAJECTORY_ENDED", "trajectory %d is lost with its node %s, and so are its files", t.ID, x.s.Node(t.Node).Name)
 	}
 	if a := x.runningIn(t.ID); a != nil {
 		return refuse(codeFailedPrecondition, "TRAJECTORY_BUSY", "action %d of trajectory %d runs, and may be writing; wait for it or cancel it, then try again", a.ID, t.ID)
@@ -76,7 +78,7 @@ func (x *execution) maySnapshot(t *state.Trajectory, c *logv1.CreateSnapshot) *l
 	if x.s.FileSnapshotCount() < state.FileSnapshotsMax {
 		return nil
 	}
-	if oldest := x.endedSnapshot(); oldest != 0 {
+	if oldest, ok := x.s.OldestEndedSnapshot(); ok {
 		x.s.DeleteFileSnapshot(oldest)
 		return nil
 	}
@@ -92,17 +94,6 @@ func (x *execution) runningIn(id state.TrajectoryID) (running *state.Action) {
 		return running == nil
 	})
 	return running
-}
-
-// endedSnapshot returns the oldest snapshot of which nothing is left, 0 if there is none.
-func (x *execution) endedSnapshot() (id state.FileSnapshotID) {
-	x.s.FileSnapshots(0, func(r *state.FileSnapshot) bool {
-		if r.State.Ended() {
-			id = r.ID
-		}
-		return id == 0
-	})
-	return id
 }
 
 // deleteSnapshot has a snapshot removed from its node, or forgets one that is not there.

@@ -201,6 +201,10 @@ func (x *execution) thawsNoMore(at *state.Attempt) {
 // keep it from its cores for ever.
 func (x *execution) letGoOn(ns state.NamespaceID) {
 	for a := x.s.FirstLimited(ns); a != nil; a = x.s.FirstLimited(ns) {
+		if x.budget <= 0 {
+			x.mayGoOn.add(ns) // the others go on in a later entry
+			return
+		}
 		x.budget--
 		t, n := *x.s.Attempt(a.Node, a.ID), *x.s.Node(a.Node)
 		if !sched.MayThaw(x.s, a, &t) {
@@ -219,7 +223,11 @@ func (x *execution) letGoOn(ns state.NamespaceID) {
 // one waits, no core of its node is free or to spare, and each gets its turn.
 func (x *execution) thaw() {
 	for {
-		for ns, ok := x.mayGoOn.pop(); ok; ns, ok = x.mayGoOn.pop() {
+		for x.budget > 0 {
+			ns, ok := x.mayGoOn.pop()
+			if !ok {
+				break
+			}
 			x.letGoOn(ns)
 		}
 		id, ok := x.thaws.pop()

@@ -131,6 +131,9 @@ func (x *execution) work(q state.Queue) (more bool) {
 		return false
 	case state.RolloutReview:
 		return x.reviewRollout(q)
+	case state.NamespaceRoom:
+		x.goOnWithRoom(q)
+		return false
 	case state.TrajectoriesAside:
 		return x.recallTrajectories(state.PoolID(q.ID))
 	}

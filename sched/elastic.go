@@ -286,6 +286,7 @@ func (p *Pass) newBatch(a *state.Action) *batch {
 		unfit[e.line]++
 		behind++
 	}
+	m.cut = m.cut || p.fair != nil && p.fair.Full()
 	return m
 }
 

@@ -115,10 +115,36 @@ func (s *gangSearch) choose(room func(*state.Node) (room int, more bool)) (share
 
 // placeGang returns where the members of a gang start now; nil if they cannot all start.
 func (p *Pass) placeGang(first *state.Action) []GangShare {
+	if p.gangMisses.covers(first) {
+		return nil
+	}
 	s := newGangSearch(p.view, first)
 	shares := s.choose(s.now)
 	p.examined += s.steps
+	if shares == nil {
+		p.gangMisses.add(first)
+	}
 	return shares
+}
+
+// gangMisses are gangs for which a pass found no room: it only starts actions, so there is none later
+// either, nor for gangs that ask for no less, unless nodes are reserved for them. A start that ends a
+// reservation forgets them.
+type gangMisses []*state.Action
+
+func (m gangMisses) covers(first *state.Action) bool {
+	return first.ReservedOn == 0 && slices.ContainsFunc(m, func(b *state.Action) bool {
+		g, h := first.GPUs(), b.GPUs()
+		return first.ID >= b.ID && first.GangSize >= b.GangSize && (first.GangSpread || !b.GangSpread) &&
+			first.CoresMin >= b.CoresMin && first.Memory >= b.Memory && first.Bandwidth() >= b.Bandwidth() &&
+			requestsNoLess(g, h) && (h == nil || g.Class == h.Class)
+	})
+}
+
+func (m *gangMisses) add(first *state.Action) {
+	if len(*m) < missesMax {
+		*m = append(*m, first)
+	}
 }
 
 // GangHolds returns how many members of a gang the nodes of its pool could hold if nothing else
@@ -170,10 +196,38 @@ func GangStart(v *state.State, a *state.Action, id state.NodeID) Decision {
 type gangPass struct {
 	Pass
 	queue line
+	began bool // it has begun to read
 }
 
 func newGangPass(view *state.State, q state.Queue) *gangPass {
 	return &gangPass{Pass: Pass{view: view, pool: state.PoolID(q.ID), demands: demands{view: view}}, queue: line{key: q}}
+}
+
+// next takes the first action of the next gang out of the queue, nil if there is none left. Namespaces
+// with limits are read one by one, so that gangs that wait for a limit hide none of another namespace.
+func (p *gangPass) next() (first *state.Action) {
+	if !p.began {
+		p.began = true
+		p.fair = order.NewFair(p.view, state.Queue{}, []state.Queue{p.queue.key}, LookAhead)
+		p.examined += p.fair.Namespaces()
+	}
+	switch {
+	case p.fair != nil:
+		first, _, _ = p.fair.Next()
+	case p.queue.more(p.view):
+		first = p.view.Action(p.queue.next[0])
+		p.queue.drop()
+	}
+	return first
+}
+
+// unfit notes that a gang does not fit.
+func (p *gangPass) unfit(first *state.Action) {
+	if p.fair != nil {
+		p.fair.Unfit(first, 0, LookAhead)
+	} else {
+		p.queue.unfit++
+	}
 }
 
 // Next implements Decider.
@@ -181,28 +235,31 @@ func (p *gangPass) Next() (Decision, bool) {
 	if pool := p.view.Pool(p.pool); pool == nil || pool.Halted != "" {
 		return Decision{}, false
 	}
-	for p.queue.more(p.view) {
-		first := p.view.Action(p.queue.next[0])
+	for first := p.next(); first != nil; first = p.next() {
 		p.examined++
 		if p.view.QueuedGang(first) == nil { // it is about to be ended
-			p.queue.drop()
+			p.drop(first)
 			continue
 		}
 		d, ok := p.startGang(first)
 		if ok {
-			if d.Gang != nil {
-				p.queue.drop()
-			} else {
-				p.queue = line{key: p.queue.key}
+			switch {
+			case d.Gang == nil: // nodes are reserved: all are looked at again
+				p.queue, p.began, p.gangMisses = line{key: p.queue.key}, false, nil
+			case first.ReservedOn != 0: // others may have its nodes
+				p.gangMisses = nil
 			}
 			return d, true
 		}
-		p.queue.drop()
+		if p.limited(first) {
+			continue
+		}
 		if ok, steps := gangServable(p.view, first); !ok {
 			p.examined += steps
+			p.drop(first)
 			return Decision{Aside: first}, true
 		}
-		p.queue.unfit++
+		p.unfit(first)
 	}
 	return Decision{}, false
 }
@@ -215,7 +272,6 @@ func (p *Pass) startGang(first *state.Action) (Decision, bool) {
 		return Decision{}, false
 	}
 	shares := p.placeGang(first)
-	p.examined += int(first.GangSize) / gangChoices
 	if shares == nil || p.view.QueuedGang(first) == nil {
 		return Decision{}, false
 	}
@@ -268,39 +324,24 @@ func (p *Pass) reserveOlder(older *state.Action, n *state.Node) Decision {
 
 // chunkBefore returns the oldest action that waits for GPUs of a node and could do with it, if it is
 // older than a gang that takes some of them.
-func (p *Pass) chunkBefore(a *state.Action, n *state.Node) *state.Action {
+func (p *Pass) chunkBefore(a *state.Action, n *state.Node) (first *state.Action) {
 	i := n.GPUQueue()
-	if a.GPUs() == nil || i == (state.Queue{}) || p.view.QueueLen(i) == 0 {
+	if a.GPUs() == nil || i == (state.Queue{}) {
 		return nil
 	}
-	for _, id := range order.Oldest(p.view, i, 0, LookAhead) {
-		if id > a.ID {
-			break
+	p.visitOlder(a, i, func(b *state.Action) bool {
+		if b.ReservedOn == 0 && couldDo(n, b) {
+			first = b
 		}
-		p.examined++
-		if b := p.view.Action(id); b.ReservedOn == 0 && LimitOf(p.view, b) == order.NoLimit && couldDo(n, b) {
-			return b
-		}
-	}
-	return nil
+		return first == nil
+	})
+	return first
 }
 
 // gangsAhead visits the gangs that wait in the pool of an action and are older, oldest first, unless
 // their namespaces hold too much for them.
 func (p *Pass) gangsAhead(a *state.Action, visit func(*state.Action) bool) {
-	q := state.QueueOf(state.GangQueue, a.Pool)
-	if p.view.QueueLen(q) == 0 {
-		return
-	}
-	for _, id := range order.Oldest(p.view, q, 0, LookAhead) {
-		if id >= a.ID {
-			return
-		}
-		p.examined++
-		if g := p.view.Action(id); LimitOf(p.view, g) == order.NoLimit && !visit(g) {
-			return
-		}
-	}
+	p.visitOlder(a, state.QueueOf(state.GangQueue, a.Pool), visit)
 }
 
 // couldDo reports whether a node could ever run an action.
@@ -317,11 +358,8 @@ func (p *Pass) gangFirst(start *Decision) (d Decision, first bool) {
 		if !couldDo(start.Node, g) {
 			return true
 		}
-		if !slices.Contains(p.gangsMissed, g.ID) {
-			if d, first = p.startGang(g); first {
-				return false
-			}
-			p.gangsMissed = append(p.gangsMissed, g.ID)
+		if d, first = p.startGang(g); first {
+			return false
 		}
 		if g.ReservedOn != 0 || p.view.QueuedGang(g) == nil { // it has nodes, or is about to be ended
 			return true

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"rota/fsm/state"
+	"rota/sched/order"
 	"rota/sched/place"
 	"rota/sched/place/chunk"
 )
@@ -38,7 +39,6 @@ type gpuPass struct {
 	rest     chunk.Counts   // what those of the batch were promised that are still to come
 	last     state.ActionID // newest read
 	began    bool           // it has begun to read
-	blocked  state.ActionID // oldest seen that does not start
 	unfit    int
 	evicting bool // the plan lets those that are left wait
 	stale    []state.NodeID
@@ -152,6 +152,7 @@ func (p *gpuPass) awaitBatch() {
 // nothing but cores, memory or bandwidth beside free GPUs, their node is reserved for
 // it at once: idle GPUs cost most.
 func (p *gpuPass) doesNotFit(a *state.Action) (Decision, bool) {
+	p.drop(a)
 	if d, ok := p.aside(a); ok {
 		return d, true
 	}
@@ -160,9 +161,7 @@ func (p *gpuPass) doesNotFit(a *state.Action) (Decision, bool) {
 	if a.ReservedOn != 0 {
 		return Decision{}, false
 	}
-	if p.blocked == 0 {
-		p.blocked = a.ID
-	}
+	p.block(a)
 	if !first {
 		return Decision{}, false
 	}
@@ -181,10 +180,8 @@ func (p *gpuPass) startOrReserve(a *state.Action, n *state.Node, g *GPUs) Decisi
 		p.nodes = nil
 		return p.begin(d)
 	}
-	if p.blocked != 0 {
-		if head := p.view.Action(p.blocked); !p.passes(&d, 0, head) {
-			return p.reserveFor(p.toReserveGPUs(head), head)
-		}
+	if head := p.head(); !p.passes(&d, 0, head) {
+		return p.reserveFor(p.toReserveGPUs(head), head)
 	}
 	if a.CoresMin > 0 || place.Reserves(a) > 0 || a.Bandwidth() > 0 {
 		if pinned := p.pinnedBefore(a, n); !p.passes(&d, 1, pinned) {
@@ -200,10 +197,21 @@ func (p *gpuPass) startOrReserve(a *state.Action, n *state.Node, g *GPUs) Decisi
 	p.stale = append(p.stale, n.ID, a.ReservedOn)
 	d.Cores, d.Resize = p.give(n, int(a.CoresMin))
 	if p.frees(a) {
-		p.gangsMissed = nil // it was kept from gangs, too
+		p.gangMisses = nil // it was kept from gangs, too
 		return p.begin(d)
 	}
 	return d
+}
+
+// head returns the first action seen that does not start though its namespace may have more, nil if
+// there is none.
+func (p *gpuPass) head() *state.Action {
+	for _, id := range p.passed {
+		if a := p.view.Action(id); LimitOf(p.view, a) == order.NoLimit {
+			return a
+		}
+	}
+	return nil
 }
 
 // toReserveGPUs returns the node to reserve for a starved action: of those that could ever
@@ -269,7 +277,7 @@ func (p *gpuPass) reserveFor(n *state.Node, a *state.Action) Decision {
 
 // begin has the pass start over after a decision that changes what the others get.
 func (p *gpuPass) begin(d Decision) Decision {
-	p.blocked, p.last, p.unfit, p.evicting, p.batch, p.misses, p.began = 0, 0, 0, false, nil, nil, false
+	p.passed, p.last, p.unfit, p.evicting, p.batch, p.misses, p.began = nil, 0, 0, false, nil, nil, false
 	return d
 }
 

@@ -40,11 +40,11 @@ func (p *quotaPass) Next() (Decision, bool) {
 			return Decision{}, false
 		}
 		if ending(p.view, a) {
-			p.turn.drop()
+			p.turn.skip(a)
 			continue
 		}
 		if ok, _ := servable(p.view, a); !ok {
-			p.turn.drop()
+			p.turn.skip(a)
 			return Decision{Aside: a}, true
 		}
 		use, _ := a.Missing()
@@ -115,14 +115,14 @@ func (p *corelessPass) Next() (Decision, bool) {
 		case a == nil || p.view.Pool(a.Pool).Halted != "":
 			return Decision{}, false
 		case ending(p.view, a):
-			p.turn.drop()
+			p.turn.skip(a)
 			continue
 		}
 		n := p.nodeFor(a)
 		if n == nil {
 			d, ok := p.aside(a)
 			if ok {
-				p.turn.drop()
+				p.turn.skip(a)
 			}
 			return d, ok
 		}
@@ -155,13 +155,15 @@ func (p *corelessPass) nodeFor(a *state.Action) *state.Node {
 // corelessBefore returns the action without cores that waits for memory and could
 // do with that of n, if it is older than a, which takes some of it.
 func (p *Pass) corelessBefore(a *state.Action, n *state.Node) *state.Action {
-	i := state.QueueOf(state.PoolCorelessQueue, p.pool)
-	if place.Reserves(a) == 0 || p.view.QueueLen(i) == 0 {
+	if place.Reserves(a) == 0 {
 		return nil
 	}
-	p.examined++
-	first := p.view.Action(order.Oldest(p.view, i, 0, 1)[0])
-	if shape := n.Shape(); first.ID > a.ID || first.ReservedOn != 0 || first.Memory == 0 || !place.Holds(&shape, first) {
+	var first *state.Action
+	p.visitOlder(a, state.QueueOf(state.PoolCorelessQueue, p.pool), func(b *state.Action) bool {
+		first = b
+		return false
+	})
+	if shape := n.Shape(); first == nil || first.ReservedOn != 0 || first.Memory == 0 || !place.Holds(&shape, first) {
 		return nil
 	}
 	return first

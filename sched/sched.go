@@ -66,25 +66,23 @@ type Decision struct {
 // Pass goes once through the queues of a node and of its pool, or through that of a pool
 // alone.
 type Pass struct {
-	view     *state.State
-	node     state.NodeID // 0 in a pass over a pool
-	pool     state.PoolID
-	queues   []line
-	fair     *order.Fair      // what waits, by namespace; nil: oldest first
-	ahead    []entry          // read ahead, in the order in which they are served
-	read     uint64           // how many were read
-	reread   bool             // it begins to read, by the clocks of namespaces as they are then
-	at       uint64           // which of them the pass looks at
-	over     bool             // nothing more can start
-	passed   []state.ActionID // those seen that do not start, first the one that goes before all
-	examined int
-	misses   misses
-	plan     plan
-	demands  demands
-	elastic  *scale.Elastic // nil until it is needed
-	// gangsMissed are gangs for which the pass found no room: it only starts actions, so there is none
-	// later either, unless a start ends a reservation.
-	gangsMissed []state.ActionID
+	view       *state.State
+	node       state.NodeID // 0 in a pass over a pool
+	pool       state.PoolID
+	queues     []line
+	fair       *order.Fair      // what waits, by namespace; nil: oldest first
+	ahead      []entry          // read ahead, in the order in which they are served
+	read       uint64           // how many were read
+	reread     bool             // it begins to read, by the clocks of namespaces as they are then
+	at         uint64           // which of them the pass looks at
+	over       bool             // nothing more can start
+	passed     []state.ActionID // those seen that do not start, first the one that goes before all
+	examined   int
+	misses     misses
+	plan       plan
+	demands    demands
+	elastic    *scale.Elastic // nil until it is needed
+	gangMisses gangMisses
 }
 
 // entry is an action on the way, with the number of its queue, and as which it was read.
@@ -151,12 +149,17 @@ func (p *Pass) Next() (Decision, bool) {
 		if a == nil {
 			return Decision{}, false
 		}
-		if ending(p.view, a) || p.limited(a) {
+		if ending(p.view, a) {
+			p.drop(a)
+			continue
+		}
+		if p.limited(a) {
 			continue
 		}
 		n, width := p.choose(a)
 		if n == nil {
 			if d, ok := p.aside(a); ok {
+				p.drop(a)
 				return d, true
 			}
 			p.unfit(a, queue)
@@ -310,7 +313,7 @@ func (p *Pass) block(a *state.Action) {
 // start on n, nil if none would.
 func (p *Pass) headFor(n *state.Node) *state.Action {
 	for _, id := range p.passed {
-		if a := p.view.Action(id); !p.defers(a, n) {
+		if a := p.view.Action(id); !p.defers(a, n) && LimitOf(p.view, a) == order.NoLimit {
 			return a
 		}
 	}
@@ -348,7 +351,7 @@ func (p *Pass) startOrReserve(a *state.Action, n *state.Node, width int) (Decisi
 	}
 	d.Cores, d.Resize = p.give(n, p.within(a, width))
 	if p.frees(a) {
-		p.gangsMissed = nil // it was kept from gangs, too
+		p.gangMisses = nil // it was kept from gangs, too
 		return p.again(d)
 	}
 	return d, true
@@ -386,6 +389,9 @@ func (p *Pass) pinnedBefore(a *state.Action, n *state.Node) *state.Action {
 	if p.sharesCores(a) {
 		return p.pinnedByShare(a, n, i)
 	}
+	if p.view.AnySettings() {
+		return p.unlimitedPinned(a, n, i)
+	}
 	for last := state.ActionID(0); ; p.examined++ {
 		oldest := order.Oldest(p.view, i, last, 1)
 		if len(oldest) == 0 || oldest[0] > a.ID {
@@ -398,25 +404,29 @@ func (p *Pass) pinnedBefore(a *state.Action, n *state.Node) *state.Action {
 	}
 }
 
+// unlimitedPinned is pinnedBefore where namespaces have limits.
+func (p *Pass) unlimitedPinned(a *state.Action, n *state.Node, q state.Queue) (first *state.Action) {
+	p.visitOlder(a, q, func(b *state.Action) bool {
+		if !ending(p.view, b) && !p.defers(b, n) {
+			first = b
+		}
+		return first == nil
+	})
+	return first
+}
+
 // poolBefore returns the oldest action without GPUs that any node of the pool may
 // run and that could do with n, if it is older than a. With demand, it is one that
 // needs some of that.
-func (p *Pass) poolBefore(a *state.Action, n *state.Node, demand func(*state.Action) uint64) *state.Action {
-	i := state.QueueOf(state.PoolQueue, p.pool)
-	if p.view.QueueLen(i) == 0 {
-		return nil
-	}
+func (p *Pass) poolBefore(a *state.Action, n *state.Node, demand func(*state.Action) uint64) (first *state.Action) {
 	shape := n.Shape()
-	for _, id := range order.Oldest(p.view, i, 0, LookAhead) {
-		if id > a.ID {
-			break
+	p.visitOlder(a, state.QueueOf(state.PoolQueue, p.pool), func(b *state.Action) bool {
+		if b.ReservedOn == 0 && place.Holds(&shape, b) && (demand == nil || demand(b) > 0) && !p.defers(b, n) {
+			first = b
 		}
-		p.examined++
-		if b := p.view.Action(id); b.ReservedOn == 0 && LimitOf(p.view, b) == order.NoLimit && place.Holds(&shape, b) && (demand == nil || demand(b) > 0) && !p.defers(b, n) {
-			return b
-		}
-	}
-	return nil
+		return first == nil
+	})
+	return first
 }
 
 // reserve serves an action whose patience has ended by reserving a node for it:

@@ -1,6 +1,8 @@
 package sched
 
 import (
+	"slices"
+
 	"rota/fsm/state"
 	"rota/sched/order"
 )
@@ -16,6 +18,7 @@ func (p *Pass) share() {
 		keys[i] = p.queues[i].key
 	}
 	p.fair = order.NewFair(p.view, state.QueueOf(state.PoolQueue, p.pool), keys, LookAhead)
+	p.examined += p.fair.Namespaces()
 }
 
 // readFair is readAhead by namespace.
@@ -51,17 +54,20 @@ func (p *Pass) limited(a *state.Action) bool {
 	return true
 }
 
+// drop notes that an action that was read does not start and waits for no room here.
+func (p *Pass) drop(a *state.Action) {
+	if p.fair != nil {
+		p.fair.Drop(a)
+	}
+}
+
 // LimitOf returns the limit of its namespace that keeps an action, with all of its gang, from
 // starting.
 func LimitOf(v *state.State, a *state.Action) order.Limit {
 	if !v.AnySettings() {
 		return order.NoLimit
 	}
-	exceeds := order.Exceeds
-	if a.Gang != 0 {
-		exceeds = order.GangExceeds
-	}
-	return exceeds(v.SettingsOf(a.Namespace), v.HeldBy(a.Namespace), a)
+	return order.Exceeds(v.SettingsOf(a.Namespace), v.HeldBy(a.Namespace), a)
 }
 
 // within returns the width of an action that starts, as far as the cores go that its namespace may
@@ -74,9 +80,65 @@ func (p *Pass) within(a *state.Action, width int) int {
 	if s.CoresMax == 0 || width <= int(a.CoresMin) {
 		return width
 	}
-	held := p.view.HeldBy(a.Namespace)
-	room := int(s.CoresMax) - held.Cores - held.Resuming - held.Limited
+	held := p.heldBeside(a)
+	room := int(s.CoresMax) - held.Cores - held.Resuming - held.Limited - held.Promised.Cores
 	return max(int(a.CoresMin), DoPSetOf(a).AtMost(min(width, room)))
+}
+
+// heldBeside returns what the namespace of an action holds and has promised to others.
+func (p *Pass) heldBeside(a *state.Action) state.Held {
+	held := p.view.HeldBy(a.Namespace)
+	if a.ReservedOn != 0 {
+		held.Promised = held.Promised.Plus(a, -1)
+	}
+	return held
+}
+
+// visitOlder visits the actions of a queue that are older than one, oldest first and LookAhead of them
+// at most. It leaves out those that wait for a limit of their namespace, and those behind them: they
+// are not bypassed, and must not hide others.
+func (p *Pass) visitOlder(than *state.Action, q state.Queue, visit func(*state.Action) bool) {
+	if p.view.QueueLen(q) == 0 {
+		return
+	}
+	left := LookAhead
+	next := func(id state.ActionID) bool {
+		if id >= than.ID || left == 0 {
+			return false
+		}
+		left--
+		p.examined++
+		return visit(p.view.Action(id))
+	}
+	if !p.view.AnySettings() {
+		p.view.Queued(q, 0, next)
+		return
+	}
+	for _, id := range p.unlimited(q, than.ID) {
+		if !next(id) {
+			return
+		}
+	}
+}
+
+// unlimited returns the oldest actions of each namespace in a queue up to one, as far as the limits of
+// the namespaces go, by age.
+func (p *Pass) unlimited(q state.Queue, before state.ActionID) (ids []state.ActionID) {
+	p.view.QueueNamespaces(q, func(ns state.NamespaceID) bool {
+		p.examined++
+		settings, held, left := p.view.SettingsOf(ns), p.view.HeldBy(ns), LookAhead
+		p.view.QueuedOf(q, ns, 0, func(id state.ActionID) bool {
+			if id >= before || left == 0 || settings.Limits() && order.Exceeds(settings, held, p.view.Action(id)) != order.NoLimit {
+				return false
+			}
+			left--
+			ids = append(ids, id)
+			return true
+		})
+		return true
+	})
+	slices.Sort(ids)
+	return ids
 }
 
 // sharesCores reports whether an action competes with other namespaces for the cores of its pool.
@@ -111,6 +173,7 @@ func (p *gpuPass) nextIDs(n int) (ids []state.ActionID) {
 		p.began = true
 		if p.view.Meta().Level >= LevelResizing {
 			p.fair = order.NewFair(p.view, p.queue, []state.Queue{p.queue}, readAhead)
+			p.examined += p.fair.Namespaces()
 		}
 	}
 	if p.fair == nil {
@@ -140,7 +203,8 @@ func (p *gpuPass) most(a *state.Action, units uint32) uint32 {
 		return 0
 	}
 	if s := p.view.SettingsOf(a.Namespace); s.GPUsMax > 0 {
-		units = min(units, s.GPUsMax-uint32(p.view.HeldBy(a.Namespace).GPUs))
+		held := p.heldBeside(a)
+		units = min(units, s.GPUsMax-uint32(held.GPUs+held.Promised.GPUs))
 	}
 	return units
 }
@@ -160,6 +224,7 @@ func (t *turn) first(v *state.State, resource state.Queue) *state.Action {
 		t.began = true
 		if v.Meta().Level >= LevelResizing {
 			t.fair = order.NewFair(v, resource, []state.Queue{t.queue.key}, readAhead)
+			t.queue.examined += t.fair.Namespaces()
 		}
 	}
 	if t.fair == nil {
@@ -172,6 +237,14 @@ func (t *turn) first(v *state.State, resource state.Queue) *state.Action {
 		t.queue.examined++
 	}
 	return t.next
+}
+
+// skip goes on to the one behind an action that does not start.
+func (t *turn) skip(a *state.Action) {
+	if t.fair != nil {
+		t.fair.Drop(a)
+	}
+	t.drop()
 }
 
 // drop goes on to the one behind it.
@@ -196,7 +269,7 @@ func (d *division) keepLimits() {
 		s := &d.shares[i]
 		ns := s.action.Namespace
 		limits, held := d.view.SettingsOf(ns), d.view.HeldBy(ns)
-		if limits.CoresMax > 0 && held.Cores+held.Resuming+held.Limited+more[ns] > int(limits.CoresMax) {
+		if limits.CoresMax > 0 && held.Cores+held.Resuming+held.Limited+held.Promised.Cores+more[ns] > int(limits.CoresMax) {
 			s.to = min(s.to, s.has)
 		}
 	}

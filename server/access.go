@@ -44,12 +44,20 @@ func newJWT() func(context.Context, string, []*rotav1.AuthMethod) (*rpc.JWT, err
 	}, time.Now)
 	return func(ctx context.Context, raw string, methods []*rotav1.AuthMethod) (*rpc.JWT, error) {
 		i, err := v.Verify(ctx, raw, methods)
+		if errors.Is(err, jwt.ErrKeys) {
+			return nil, issuerError{err}
+		}
 		if err != nil {
 			return nil, err
 		}
 		return &rpc.JWT{Method: i.Method, Subject: i.Subject, Claims: i.Claims, Expires: i.Expires}, nil
 	}
 }
+
+// issuerError is rpc.ErrIssuer with the words of what went wrong.
+type issuerError struct{ error }
+
+func (issuerError) Is(target error) bool { return target == rpc.ErrIssuer }
 
 // accessReset reads the number by which an operator with access to this server's folder allows
 // another first token; 0 without the file.

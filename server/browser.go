@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"rota/api/httpx"
 	"rota/fsm/state"
 )
 
@@ -65,6 +66,5 @@ func hostname(host string) string {
 // isThisMachine reports whether a host, with a port or without, can be this machine only.
 func isThisMachine(host string) bool {
 	host = hostname(host)
-	ip := net.ParseIP(host)
-	return host == "localhost" || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsLoopback()
+	return httpx.OnLoopback(host) || strings.HasSuffix(host, ".localhost")
 }

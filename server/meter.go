@@ -83,6 +83,9 @@ func (m *meter) run(ctx context.Context) {
 // step counts some events and reports whether there are more.
 func (m *meter) step() (more bool) {
 	restored := m.restored.Swap(false)
+	if restored {
+		clear(m.pools) // the pool of an ID may have another name
+	}
 	m.machine.View(func(st *state.State) {
 		newest := st.Meta().Revision
 		switch {

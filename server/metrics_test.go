@@ -199,6 +199,36 @@ func TestTheMeterSkipsHistory(t *testing.T) {
 	}
 }
 
+// TestTheMeterCountsForThePoolsOfARestoredState: the same ID may be another pool there.
+func TestTheMeterCountsForThePoolsOfARestoredState(t *testing.T) {
+	to := func(pool string) *logv1.Command {
+		c := submit(1)
+		c.GetSubmitActions().Actions[0].Pool = pool
+		return c
+	}
+	node := func(pool string) *logv1.Command {
+		c := registerNode("n0", 4)
+		c.GetRegisterNode().Pool = pool
+		return c
+	}
+	m, backup := newMetered(t), newMetered(t)
+	m.do(node("old"))
+	m.do(to("old"))
+	m.drain()
+	backup.do(node("new"))
+	backup.do(to("new"))
+	m.meter.machine = backup.machine
+	m.meter.notify(true)
+	m.drain()
+	backup.do(to("new"))
+	m.drain()
+	for pool, want := range map[string]float64{"old": 1, "new": 1} {
+		if got := testutil.ToFloat64(m.meter.submitted.WithLabelValues(pool)); got != want {
+			t.Errorf("%v submissions are counted for pool %q, want %v", got, pool, want)
+		}
+	}
+}
+
 // TestWhatStateTellsIsConventional has Prometheus look at every metric that is read from state.
 func TestWhatStateTellsIsConventional(t *testing.T) {
 	m := newMetered(t)

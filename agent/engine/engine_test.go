@@ -297,6 +297,7 @@ func TestAnotherAgentIsNotSure(t *testing.T) {
 				t.Errorf("%+v", s)
 			}
 			n.until("a", 0)
+			n.untilForgotten()
 		})
 	}
 }

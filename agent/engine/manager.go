@@ -77,7 +77,7 @@ type Manager struct {
 // process is an engine that exists, or may. What is below mu is the manager's.
 type process struct {
 	runs chunks.Want
-	spec *rotav1.EngineSpec
+	spec *rotav1.EngineSpec // nil: of an orphan
 	key  plan.Key
 	port int
 	// exited is closed when nothing of it is alive; exit says how it ended then.
@@ -269,11 +269,7 @@ func (m *Manager) byKey(k plan.Key) *process {
 // end notes that a process has ended, and returns what has to be told of it. The caller holds
 // mu.
 func (m *Manager) end(p *process, exit plan.Exit) func(c *chunks.Chunks, now int64) {
-	if !p.cease(exit) {
-		return func(*chunks.Chunks, int64) {}
-	}
-	if m.orphans[p.key] == p {
-		delete(m.orphans, p.key)
+	if !m.cease(p, exit) || p.spec == nil {
 		return func(*chunks.Chunks, int64) {}
 	}
 	message := endText(exit)
@@ -288,13 +284,18 @@ func (m *Manager) end(p *process, exit plan.Exit) func(c *chunks.Chunks, now int
 	}
 }
 
-// cease notes how a process ended; false: that was noted before. The caller holds mu.
-func (p *process) cease(exit plan.Exit) bool {
+// cease notes how a process ended; false: that was noted before. An orphan is forgotten with that.
+// The caller holds mu.
+func (m *Manager) cease(p *process, exit plan.Exit) bool {
 	if p.ceased() {
 		return false
 	}
 	p.exit = exit
 	close(p.exited)
+	if m.orphans[p.key] == p {
+		delete(m.orphans, p.key)
+		m.tasks.Go(func() { m.forget(p.key) })
+	}
 	return true
 }
 

@@ -309,6 +309,20 @@ func (n *node) until(model string, state chunks.State) (s chunks.Status) {
 	}
 }
 
+// untilForgotten waits until the supervisor was told to forget the end of every engine.
+func (n *node) untilForgotten() {
+	n.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		_, ended, _ := n.children.List(n.t.Context())
+		if len(ended) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			n.t.Fatalf("the supervisor still remembers %+v", ended)
+		}
+	}
+}
+
 // memory is what engines have of the GPU.
 func (n *node) memory() uint64 {
 	n.t.Helper()

@@ -225,7 +225,7 @@ func (m *Manager) launch(ctx context.Context, p *process, conn runtime.Runtime) 
 func (m *Manager) never(p *process) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p.cease(plan.Exit{Key: p.key, Message: "it was not started"})
+	m.cease(p, plan.Exit{Key: p.key, Message: "it was not started"})
 }
 
 // nothingStarted reports whether the supervisor said that it started nothing.

@@ -109,7 +109,7 @@ func readGPUs(o Options) (*GPUs, error) {
 	case o.GPUs != GPUsAll && o.GPUs != GPUsAuto && o.GPUs != "":
 		return nil, fmt.Errorf("%w: %q is not %s, %s or %s", ErrBadGPUs, o.GPUs, GPUsAuto, GPUsAll, GPUsNone)
 	}
-	gpus, err := nvmlGPUs()
+	gpus, err := ask(driverMax, nvmlGPUs)
 	if o.GPUs != GPUsAll && (errors.Is(err, ErrNoNVML) || errors.Is(err, errNoDriver) || errors.Is(err, ErrNoGPUs)) {
 		return nil, nil
 	}

@@ -22,5 +22,5 @@ func (inv *Inventory) Probe() (Probe, error) {
 	if inv.GPUs == nil || inv.GPUs.Simulated() {
 		return nil, nil
 	}
-	return nvmlProbe(inv.GPUs.UUIDs)
+	return ask(driverMax, func() (Probe, error) { return nvmlProbe(inv.GPUs.UUIDs) })
 }

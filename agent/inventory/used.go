@@ -12,7 +12,7 @@ func (inv *Inventory) GPUUsers(gpu int) ([]GPUUser, error) {
 	if inv.GPUs == nil || inv.GPUs.Simulated() {
 		return nil, ErrNoGPUs
 	}
-	return nvmlUsers(inv.GPUs.UUIDs[gpu])
+	return ask(driverMax, func() ([]GPUUser, error) { return nvmlUsers(inv.GPUs.UUIDs[gpu]) })
 }
 
 // GPUMemory returns what says how many bytes of a GPU are in use, by anything, and how many it
@@ -22,5 +22,11 @@ func (inv *Inventory) GPUMemory() func(gpu int) (used, total uint64, err error) 
 		return nil
 	}
 	uuids := inv.GPUs.UUIDs
-	return func(gpu int) (used, total uint64, err error) { return nvmlMemory(uuids[gpu]) }
+	return func(gpu int) (used, total uint64, err error) {
+		memory, err := ask(driverMax, func() (m [2]uint64, err error) {
+			m[0], m[1], err = nvmlMemory(uuids[gpu])
+			return m, err
+		})
+		return memory[0], memory[1], err
+	}
 }

@@ -20,23 +20,22 @@ const copyStep = 16 << 20
 var ErrNoRoom = errors.New("the disk has no room for a copy of the files")
 
 // copyOf makes a layer of copies of the files of a directory.
-func (s *Store) copyOf(ctx context.Context, path string) ([]Layer, error) {
+func (s *Store) copyOf(ctx context.Context, p *pins, path string) ([]Layer, error) {
 	own, err := ownerOf(path)
 	if err != nil {
 		return nil, err
 	}
-	var done func()
-	if own.Name, done, err = s.newLayer(); err != nil {
+	name, err := p.newLayer()
+	if err != nil {
 		return nil, err
 	}
-	defer done()
-	if err := os.Mkdir(s.files(own.Name), dirMode); err != nil {
+	if err := os.Mkdir(s.files(name), dirMode); err != nil {
 		return nil, err
 	}
-	if err := s.copyTree(ctx, path, s.files(own.Name), own, own); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(filepath.Join(s.dir, layersName, own.Name)))
+	if err := s.copyTree(ctx, path, s.files(name), own, own); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(filepath.Join(s.dir, layersName, name)))
 	}
-	return []Layer{own}, nil
+	return []Layer{{name, own}}, nil
 }
 
 // copyInto fills a directory with the files of its snapshot, which is one layer where files are
@@ -52,11 +51,14 @@ func (s *Store) copyInto(ctx context.Context, trajectory uint64, h *home) error 
 	if err != nil {
 		return err
 	}
-	if err := s.copyTree(ctx, s.files(h.Lower[0].Name), h.Path, h.Lower[0], own); err != nil {
+	if h.Owner != nil {
+		own = *h.Owner
+	}
+	if err := s.copyTree(ctx, s.files(h.Lower[0].Name), h.Path, h.Lower[0].owner, own); err != nil {
 		return errors.Join(err, empty(h.Path))
 	}
 	h.Lower, h.Copied = nil, true
-	return write(s.record(homesName, trajectory), h)
+	return s.write(s.record(homesName, trajectory), h)
 }
 
 // empty removes what is in a directory.
@@ -72,12 +74,12 @@ func empty(dir string) error {
 type copying struct {
 	ctx     context.Context
 	room    func() (bytes uint64, err error)
-	was, is Layer
+	was, is owner
 }
 
 // copyTree copies what is in a directory into another, which is empty. Files with several names stay
 // one file, and holes in files stay holes. The error is ErrNoRoom if the file system is too full.
-func (s *Store) copyTree(ctx context.Context, from, to string, was, is Layer) error {
+func (s *Store) copyTree(ctx context.Context, from, to string, was, is owner) error {
 	c := &copying{ctx, s.room, was, is}
 	links := map[uint64]string{}
 	type made struct {

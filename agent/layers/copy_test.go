@@ -2,6 +2,7 @@ package layers_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,7 +17,7 @@ import (
 // copies makes the store one that copies files, with so much room.
 func (p *place) copies(room func() (uint64, error)) *place {
 	p.t.Helper()
-	s, err := layers.Open(filepath.Join(p.dir, "copies"), hclog.NewNullLogger(), false, room)
+	s, err := layers.Open(filepath.Join(p.dir, "copies"), p.homeOf, hclog.NewNullLogger(), false, room)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -99,5 +100,44 @@ func TestCopiesEndBeforeTheDiskIsFull(t *testing.T) {
 	p.begin(1, 12, "two")
 	if left, err := os.ReadDir(p.home("two")); err != nil || len(left) != 3 {
 		t.Errorf("with room again, the fork has %v: %v", left, err)
+	}
+}
+
+// A copy that a kill has cut short is not taken for whole, holds up no agent that starts, and is made from the start again by
+// what uses the directory next, also if its snapshot was deleted meanwhile.
+func TestACopyThatWasCutShortIsMadeAgain(t *testing.T) {
+	p := newPlace(t).copies(plenty)
+	p.make("one", os.Geteuid())
+	p.as("one", "echo first > file; echo second > other")
+	p.take(1, 11, "one")
+	p.make("two", os.Geteuid())
+	p.begin(1, 12, "two")
+	p.as("two", "rm other; echo half > file")
+	record := filepath.Join(p.dir, "copies", "homes", "12.json")
+	owner := fmt.Sprintf(`"UID":%d,"GID":%d`, os.Geteuid(), os.Getegid())
+	before := fmt.Sprintf(`{"Path":%q,"Lower":[{"Name":"1",%s}],"Owner":{%s}}`, p.home("two"), owner, owner)
+	if err := os.WriteFile(record, []byte(before), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	p.copies(func() (uint64, error) { asked++; return 1 << 60, nil })
+	if asked != 0 {
+		t.Error("an agent that starts copies files")
+	}
+	if began, err := p.Began(12); began || err != nil {
+		t.Errorf("began: %v, %v", began, err)
+	}
+	if p.Whole(12) == nil {
+		t.Error("half of the files are taken for all")
+	}
+	if err := p.Remove(1); err != nil {
+		t.Fatal(err)
+	}
+	p.begin(1, 12, "two")
+	if got := p.as("two", "cat file other"); got != "first\nsecond\n" {
+		t.Errorf("it has %q", got)
+	}
+	if err := p.Whole(12); err != nil {
+		t.Error(err)
 	}
 }

@@ -23,14 +23,15 @@ func TestWorksUntilItIsKilled(t *testing.T) {
 	if dir == "" {
 		t.Skip("run by TestAKillLeavesNothingHalfDone")
 	}
-	s, err := layers.Open(filepath.Join(dir, "store"), hclog.NewNullLogger(), true, plenty)
+	p := &place{dir: dir}
+	s, err := layers.Open(filepath.Join(dir, "store"), p.homeOf, hclog.NewNullLogger(), true, plenty)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stdout.WriteString("begin\n"); err != nil {
 		t.Fatal(err)
 	}
-	home := func(name string) string { return filepath.Join(dir, "homes", name) }
+	home := p.home
 	for id := uint64(1); ; id++ {
 		if err := s.Take(t.Context(), id, "", 11, home("one")); err != nil {
 			t.Fatal(err)

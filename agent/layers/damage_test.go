@@ -1,9 +1,15 @@
 package layers_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"rota/agent/layers"
 )
 
 // A record that cannot be read is not taken for one that is not there: what it names would be written
@@ -68,5 +74,139 @@ func TestAFolderThatCannotBeReadIsNotEmpty(t *testing.T) {
 	}
 	if left, err := os.ReadDir(filepath.Join(p.dir, "copies", "layers")); err != nil || len(left) != 1 {
 		t.Errorf("there are the layers %v: %v", left, err)
+	}
+}
+
+// A damaged record keeps the layers of others until its trajectory ends, and nothing else: an agent
+// starts with it, and records of other directories that are gone do go.
+func TestADamagedRecordStopsNothingElse(t *testing.T) {
+	p := newPlace(t).copies(plenty)
+	for trajectory, name := range []string{"one", "two", "three"} {
+		p.make(name, os.Geteuid())
+		if trajectory == 0 {
+			p.take(1, 11, "one")
+			continue
+		}
+		p.begin(1, uint64(11+trajectory), name)
+	}
+	homes, removed := filepath.Join(p.dir, "copies", "homes"), filepath.Join(p.dir, "copies", "removed")
+	if err := errors.Join(os.WriteFile(filepath.Join(homes, "12.json"), []byte("{"), 0o600), os.RemoveAll(p.home("three")),
+		os.Mkdir(filepath.Join(removed, "77"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	p.copies(plenty) // an agent that starts
+	if left, err := os.ReadDir(homes); err != nil || len(left) != 1 || left[0].Name() != "12.json" {
+		t.Errorf("records of directories: %v, %v", left, err)
+	}
+	if left, err := os.ReadDir(removed); err != nil || len(left) > 0 {
+		t.Errorf("what is to be removed is left: %v, %v", left, err)
+	}
+	if err := p.Remove(1); !errors.Is(err, layers.ErrDamaged) {
+		t.Errorf("layers are removed that the damaged record may name: %v", err)
+	}
+	if err := os.RemoveAll(p.home("two")); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Sweep(); err != nil {
+		t.Error(err)
+	}
+	for _, kind := range []string{"homes", "layers", "snapshots"} {
+		if left, err := os.ReadDir(filepath.Join(p.dir, "copies", kind)); err != nil || len(left) > 0 {
+			t.Errorf("left of %s: %v, %v", kind, left, err)
+		}
+	}
+}
+
+// A snapshot with a damaged record is none that something can begin with.
+func TestADamagedSnapshotIsNone(t *testing.T) {
+	p := newPlace(t).copies(plenty)
+	p.make("one", os.Geteuid())
+	p.take(1, 11, "one")
+	if err := os.WriteFile(filepath.Join(p.dir, "copies", "snapshots", "1.json"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if has, err := p.Has(1); has || !errors.Is(err, layers.ErrDamaged) {
+		t.Errorf("has: %v, %v", has, err)
+	}
+	if err := p.Remove(1); err != nil {
+		t.Error(err)
+	}
+	if has, err := p.Has(1); has || err != nil {
+		t.Errorf("has what was removed: %v, %v", has, err)
+	}
+}
+
+// Where no record can be written, as the disk is full, a snapshot fails at whatever step, and its directory is as before:
+// with its files, and with nothing that stays when it goes.
+func TestASnapshotWithoutRoomChangesNothing(t *testing.T) {
+	for _, began := range []bool{false, true} {
+		for fails := 0; ; fails++ {
+			p := newPlace(t).overlays()
+			p.make("one", 70001)
+			p.as("one", "echo first > file")
+			name := "one"
+			if began {
+				p.take(1, 11, "one")
+				p.make("two", 70002)
+				p.begin(1, 12, "two")
+				name = "two"
+			}
+			trajectory, writes := map[string]uint64{"one": 11, "two": 12}[name], 0
+			p.OnWrite(func(string) error {
+				if writes++; writes > fails {
+					return syscall.ENOSPC
+				}
+				return nil
+			})
+			err := p.Take(t.Context(), 5, "", trajectory, p.home(name))
+			if writes <= fails { // it needed no more
+				if err != nil {
+					t.Fatal(err)
+				}
+				break
+			}
+			if !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("at write %d: %v", fails, err)
+			}
+			p.OnWrite(func(string) error { return nil })
+			if got := p.as(name, "cat file; echo second > file; cat file"); got != "first\nsecond\n" {
+				t.Errorf("failed at write %d, it has %q", fails, got)
+			}
+			if err := p.Whole(trajectory); err != nil {
+				t.Errorf("failed at write %d: %v", fails, err)
+			}
+			if n := p.Pinned(); n != 0 {
+				t.Errorf("failed at write %d, %d layers are pinned", fails, n)
+			}
+			for _, name := range []string{"one", "two"} {
+				_ = unix.Unmount(p.home(name), unix.MNT_DETACH)
+				if err := os.RemoveAll(p.home(name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := p.Remove(1); err != nil {
+				t.Fatal(err)
+			}
+			for _, kind := range []string{"homes", "layers"} { // without an agent that starts, which would end it
+				if left, err := os.ReadDir(filepath.Join(p.dir, "store", kind)); err != nil || len(left) > 0 {
+					t.Errorf("failed at write %d, left of %s: %v, %v", fails, kind, left, err)
+				}
+			}
+		}
+	}
+}
+
+// A folder in which no layer can be made, as the disk is full, pins no names for ever.
+func TestALayerThatCannotBeMadeIsNotPinned(t *testing.T) {
+	p := newPlace(t).overlays()
+	p.make("one", 70001)
+	if err := os.WriteFile(filepath.Join(p.dir, "store", "layers", "2"), nil, 0o600); err != nil { // the name of the second
+		t.Fatal(err)
+	}
+	if err := p.Take(t.Context(), 1, "", 11, p.home("one")); err == nil {
+		t.Error("a snapshot without a layer")
+	}
+	if n := p.Pinned(); n != 0 {
+		t.Errorf("%d layers are pinned", n)
 	}
 }

@@ -1,4 +1,26 @@
 package layers
 
+import "errors"
+
 // OnRemove has files removed by another function, for tests.
 func (s *Store) OnRemove(fn func(path string) error) { s.removeAll = fn }
+
+// OnWrite has a function called before a record is written, which fails with its error.
+func (s *Store) OnWrite(fn func(path string) error) {
+	s.write = func(path string, what any) error {
+		if err := fn(path); err != nil {
+			return err
+		}
+		return writeRecord(path, what)
+	}
+}
+
+// Pinned are the layers that Sweep leaves alone though no record may name them.
+func (s *Store) Pinned() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.pinned)
+}
+
+// Remove forgets a snapshot, and removes what nothing has any more.
+func (s *Store) Remove(id uint64) error { return errors.Join(s.Forget(id), s.Sweep()) }

@@ -19,15 +19,15 @@ const mountOptionsMax = 4095
 
 // mount mounts the layers of a directory over it, as the files of its owner.
 func (s *Store) mount(h *home) error {
-	own, err := ownerOf(s.files(h.Upper))
+	own, err := s.ownerIn(h)
 	if err != nil {
 		return err
 	}
 	lower := make([]string, 0, len(h.Lower))
 	for _, l := range h.Lower {
 		path := s.files(l.Name)
-		if l.UID != own.UID || l.GID != own.GID {
-			mapped, err := mapOwner(path, l, own)
+		if l.owner != own {
+			mapped, err := mapOwner(path, l.owner, own)
 			if err != nil {
 				return err
 			}
@@ -52,7 +52,7 @@ func overlay(at, lower, upper, work string) error {
 
 // mapOwner opens a directory in which the files of one user are those of another. Those of root stay
 // root's.
-func mapOwner(path string, from, to Layer) (*os.File, error) {
+func mapOwner(path string, from, to owner) (*os.File, error) {
 	users, err := userNamespace(from, to)
 	if err != nil {
 		return nil, fmt.Errorf("make a user namespace: %w", err)
@@ -72,7 +72,7 @@ func mapOwner(path string, from, to Layer) (*os.File, error) {
 
 // userNamespace is one whose only users are the two that are mapped, and root. The process that it is
 // made with waits for nothing but its end.
-func userNamespace(from, to Layer) (*os.File, error) {
+func userNamespace(from, to owner) (*os.File, error) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWUSER, Ptrace: true, Pdeathsig: syscall.SIGKILL,
@@ -139,11 +139,10 @@ func probe(dir string) bool {
 			return false
 		}
 	}
-	other := Layer{UID: 1, GID: 1}
 	if os.Geteuid() != 0 || os.Lchown(at("lower"), 1, 1) != nil || os.WriteFile(at("lower/file"), nil, 0o600) != nil {
 		return false
 	}
-	mapped, err := mapOwner(at("lower"), other, Layer{UID: 2, GID: 2})
+	mapped, err := mapOwner(at("lower"), owner{1, 1}, owner{2, 2})
 	if err != nil {
 		return false
 	}

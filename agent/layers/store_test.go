@@ -45,7 +45,7 @@ func newPlace(t *testing.T) *place {
 // open opens the store as an agent does that was started anew.
 func (p *place) open() {
 	p.t.Helper()
-	s, err := layers.Open(filepath.Join(p.dir, "store"), hclog.NewNullLogger(), true, plenty)
+	s, err := layers.Open(filepath.Join(p.dir, "store"), p.homeOf, hclog.NewNullLogger(), true, plenty)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -60,6 +60,11 @@ func (p *place) overlays() *place {
 		p.t.Skip("the kernel cannot mount layers with other owners, as Linux 5.19 and later can")
 	}
 	return p
+}
+
+// homeOf is the directory of a trajectory: 11 is one, 12 is two.
+func (p *place) homeOf(trajectory uint64) string {
+	return p.home([]string{"one", "two", "three", "four"}[trajectory-11])
 }
 
 func (p *place) home(name string) string { return filepath.Join(p.dir, "homes", name) }
@@ -225,6 +230,60 @@ func TestFilesThatAreNotMountedAreNotWhole(t *testing.T) {
 	}
 	if err := p.Whole(12); err != nil {
 		t.Errorf("a directory that is as it was made: %v", err)
+	}
+}
+
+// A container gives its directory to the user of each command. Its other files stay whose they are, in
+// what begins with a snapshot as well.
+func TestFilesOfAContainerStayWhoseTheyAre(t *testing.T) {
+	p := newPlace(t).overlays()
+	const root = "a root file system"
+	files := func(name string) (owners [3]uint32) {
+		t.Helper()
+		for i, file := range []string{"of-root", "of-first", "of-second"} {
+			info, err := os.Lstat(filepath.Join(p.home(name), file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			owners[i] = info.Sys().(*syscall.Stat_t).Uid
+			f, err := os.OpenFile(filepath.Join(p.home(name), file), os.O_WRONLY|os.O_APPEND, 0) // copies it up
+			if err == nil {
+				err = f.Close()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return owners
+	}
+	p.make("one", 70001)
+	for _, uid := range []int{0, 1000, 1001} {
+		name := filepath.Join(p.home("one"), map[int]string{0: "of-root", 1000: "of-first", 1001: "of-second"}[uid])
+		if err := errors.Join(os.WriteFile(name, []byte("x"), 0o600), os.Lchown(name, uid, uid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, uid := range []int{0, 1000, 1001} { // the users of commands
+		if err := os.Lchown(p.home("one"), uid, uid); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Take(t.Context(), uint64(i+1), root, 11, p.home("one")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.make("two", 70002)
+	p.begin(3, 12, "two")
+	for _, name := range []string{"one", "two"} {
+		if info, err := os.Lstat(p.home(name)); err != nil || info.Sys().(*syscall.Stat_t).Uid != 1001 {
+			t.Errorf("the directory %s is not that of the user of the last command: %v, %v", name, info.Sys(), err)
+		}
+		if err := errors.Join(os.Lchown(p.home(name), 1000, 1000), unix.Unmount(p.home(name), 0)); err != nil {
+			t.Fatal(err)
+		}
+		p.open()
+		if got := files(name); got != [3]uint32{0, 1000, 1001} {
+			t.Errorf("files of %s are those of %v", name, got)
+		}
 	}
 }
 

@@ -193,7 +193,11 @@ func (p *Plan) Started(k Key, answer Answer, message string, now int64) {
 	case OK:
 		a.phase, a.work = running, nil
 	case Impossible:
-		p.end(a, Exit{Key: k, Reason: ReasonStartFailed, Message: message})
+		exit := Exit{Key: k, Reason: ReasonStartFailed, Message: message}
+		if a.kill != 0 {
+			exit.Reason, exit.Message = a.kill, "killed before the node had started it"
+		}
+		p.end(a, exit)
 	case Full:
 		p.putBack(a, now+startAgain)
 	case Disarmed:
@@ -211,6 +215,16 @@ func (p *Plan) putBack(a *attempt, notBefore int64) {
 	if a.kill != 0 {
 		p.stop(a, a.kill, "")
 	}
+}
+
+// abandon gives up what is being started and must not go on.
+func (p *Plan) abandon() {
+	p.table.each(func(a *attempt) {
+		if a.phase == starting && a.kill != 0 && !a.abandoned {
+			a.abandoned = true
+			p.add(Abandon{a.key})
+		}
+	})
 }
 
 // kill ends what must not go on, again and again until it does.

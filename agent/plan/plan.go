@@ -54,6 +54,7 @@ func (p *Plan) Next(now int64) (steps []Step, again int64) {
 	p.freeze(now)
 	p.resize(now)
 	p.start(now)
+	p.abandon()
 	p.kill(now)
 	p.report()
 	p.table.compact()

@@ -593,3 +593,33 @@ func TestAnotherClusterHasIndexesOfItsOwn(t *testing.T) {
 		}
 	}
 }
+
+// TestAStartIsAbandoned: what must not go on does not wait until its start is answered, and ends for
+// that reason.
+func TestAStartIsAbandoned(t *testing.T) {
+	n := newNode()
+	n.Desire(whole(101, 1, 2))
+	n.settle()
+	if starts := take[Start](n); len(starts) != 2 {
+		t.Fatalf("%v are started", starts)
+	}
+	n.Desire(whole(102, -1, 2))
+	n.settle()
+	if got := take[Abandon](n); !reflect.DeepEqual(got, []Abandon{{k(1)}}) {
+		t.Errorf("%v is abandoned, want 1", got)
+	}
+	n.settle()
+	if got := take[Abandon](n); len(got) > 0 {
+		t.Errorf("%v is abandoned again", got)
+	}
+	n.Started(k(1), Impossible, "broken off", n.now)
+	n.Started(k(2), Impossible, "no such program", n.now)
+	n.settle()
+	for _, r := range take[Report](n) {
+		for _, e := range r.Exits {
+			if want := map[uint64]Reason{1: ReasonCanceled, 2: ReasonStartFailed}[e.Key.Action]; e.Reason != want {
+				t.Errorf("%v ended with %d, want %d", e.Key, e.Reason, want)
+			}
+		}
+	}
+}

@@ -71,6 +71,11 @@ type Kill struct {
 	Reason Reason
 }
 
+// Abandon says that a Start that is under way is not wanted any more. What comes before the
+// supervisor is asked, such as the import of an image, may be broken off; then nothing was started, and
+// Started says so.
+type Abandon struct{ Key Key }
+
 // Report sends ends to the cluster. Parts that a server confirmed are told with
 // Reported. ReportsDone ends the step, confirmed or not.
 type Report struct {
@@ -110,6 +115,7 @@ func (Journal) step()         {}
 func (Start) step()           {}
 func (Resize) step()          {}
 func (Kill) step()            {}
+func (Abandon) step()         {}
 func (Report) step()          {}
 func (Forget) step()          {}
 func (Arm) step()             {}

@@ -35,7 +35,9 @@ type attempt struct {
 	kill Reason
 	// killedAt is when the supervisor was last told so; 0: never.
 	killedAt int64
-	exit     Exit
+	// abandoned: it was to be killed while it was being started, which was said.
+	abandoned bool
+	exit      Exit
 	// reporting says that the report is in flight.
 	reporting bool
 	// ackIndex is the index of the entry that holds the report.

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"rota/agent/plan"
+	"rota/agent/runtime/container/initcall"
 	"rota/internal/failpoint"
 )
 
 // attempt is one execution, from Start until it is forgotten.
 type attempt struct {
-	spec Spec
-	kill chan killOrder // one; later orders change nothing
+	spec   Spec
+	ending *ending
 	// ended is nil while it runs. Guarded by the supervisor's mutex.
 	ended *plan.Exit
 	// child is recorded where no cgroup holds the attempt. Guarded likewise.
@@ -34,22 +35,8 @@ type attempt struct {
 	clock            runClock
 }
 
-// killOrder says why an attempt is ended from outside.
-type killOrder struct {
-	reason  plan.Reason
-	message string
-}
-
 func newAttempt(spec *Spec) *attempt {
-	return &attempt{spec: *spec, cpus: spec.CPUs, kill: make(chan killOrder, 1)}
-}
-
-// order asks for the attempt's end. The first one counts.
-func (a *attempt) order(o killOrder) {
-	select {
-	case a.kill <- o:
-	default:
-	}
+	return &attempt{spec: *spec, cpus: spec.CPUs, ending: newEnding()}
 }
 
 // runner carries one attempt through its life, on a goroutine of its own.
@@ -64,6 +51,8 @@ type runner struct {
 	ownDir string // to be given back; empty: none
 	// coresDir is the path of attempt.coresDir; empty: its cores do not change.
 	coresDir string
+	// inSandbox is the process that a sandbox has started; nil: none.
+	inSandbox *initcall.Process
 	// throttleDir has the files in which it may say what became of its quotas; empty: it uses no
 	// quotas.
 	throttleDir string
@@ -76,15 +65,17 @@ func (s *supervisor) run(a *attempt) plan.Exit {
 	r := &runner{sup: s, a: a, exit: plan.Exit{Key: a.spec.Key}}
 	defer r.cleanUp()
 	failpoint.Hit(failpoint.StartJournaled)
-	select {
-	case o := <-a.kill: // before it began
+	if o := a.ending.ordered(); o != nil { // before it began
 		r.exit.Reason, r.exit.Message = o.reason, o.message
 		return r.exit
-	default:
 	}
 	c, err := r.start()
 	if err != nil {
-		r.exit.Reason, r.exit.Message = plan.ReasonStartFailed, err.Error()
+		o := a.ending.ordered()
+		if o == nil {
+			o = &killOrder{plan.ReasonStartFailed, err.Error()}
+		}
+		r.exit.Reason, r.exit.Message = o.reason, o.message
 		s.output.end(a.spec.Key)
 		return r.exit
 	}
@@ -142,7 +133,7 @@ func (r *runner) start() (child, error) {
 	s.started(spec.Key, c.pid)
 	s.reachable(r.a, &reach{group: func(sig syscall.Signal) error { return s.spawner.signalGroup(c.pid, sig) }, box: r.box, stdio: r.stdio})
 	if err := r.box.arm(); err != nil {
-		r.a.order(killOrder{plan.ReasonStartFailed, err.Error()})
+		r.a.ending.order(killOrder{plan.ReasonStartFailed, err.Error()})
 	}
 	return c, nil
 }
@@ -199,8 +190,12 @@ func nameUser(env []string) []string {
 	return env
 }
 
-// enterCell moves the calling thread into the attempt's namespaces.
+// enterCell moves the calling thread into the attempt's namespaces, unless the attempt was killed
+// meanwhile: the way to the fork may take long, on a disk that hangs, and a lease may end by then.
 func (r *runner) enterCell(path string) error {
+	if r.a.ending.ordered() != nil {
+		return errKilled
+	}
 	if r.cell == nil {
 		return nil
 	}
@@ -221,9 +216,14 @@ func (r *runner) leaveCell() error {
 }
 
 // empty reports whether nothing of the attempt is alive. Where no cgroup says it for
-// sure, its namespaces do: they end with all that is inside.
-func (r *runner) empty() bool {
-	if _, sure := r.box.(*cgroupBox); sure || r.cell == nil {
+// sure, its namespaces do: they end with all that is inside. Of a process that was lost, the
+// first one of its sandbox may still be about to fork it.
+func (r *runner) empty(lost bool) bool {
+	b, sure := r.box.(*cgroupBox)
+	switch {
+	case sure && lost:
+		return b.empty() && b.seal()
+	case sure || r.cell == nil:
 		return r.box.empty()
 	}
 	r.cell.kill()
@@ -247,26 +247,32 @@ func (r *runner) wait(c child) (order *killOrder, e childExit) {
 	select {
 	case e = <-c.exited:
 		exited = true
-	case o := <-r.a.kill:
-		order = &o
+	case <-r.a.ending.killed:
+		order = r.a.ending.ordered()
 	case <-timeout:
 		order = &killOrder{plan.ReasonTimeout, fmt.Sprintf("killed after its run timeout of %s", r.a.spec.Timeout)}
 	}
 	if !exited {
 		r.kill()
 	}
-	warned := time.Now()
-	for pause := 500 * time.Microsecond; !exited || !r.empty(); pause = backoff(pause) {
+	killed, warned := time.Now(), time.Now()
+	for pause := 500 * time.Microsecond; !exited || !r.empty(e.lost); pause = backoff(pause) {
 		r.kill()
 		select {
 		case e = <-c.exited:
 			exited = true
 		case <-time.After(pause):
 		}
+		if !exited && r.inSandbox != nil && time.Since(killed) > sandboxGrace && r.box.empty() {
+			exited, e = true, childExit{at: time.Now(), lost: true} // its sandbox does not say it
+		}
 		if time.Since(warned) > 10*time.Second {
 			warned = time.Now()
 			r.sup.log.Warn("killed attempt does not end; a process may hang in the kernel", "action", r.a.spec.Key.Action, "attempt", r.a.spec.Key.Attempt)
 		}
+	}
+	if e.lost && order == nil {
+		order = r.a.ending.ordered()
 	}
 	return order, e
 }
@@ -311,6 +317,9 @@ func (r *runner) conclude(c child, order *killOrder, e childExit) {
 
 // cleanUp gives back what the attempt held.
 func (r *runner) cleanUp() {
+	if r.inSandbox != nil {
+		r.inSandbox.Close()
+	}
 	if r.stdio != nil {
 		r.stdio.close()
 	}

@@ -32,7 +32,6 @@ const cellDeathTries = 10
 // initProgram, a child of this process; killing that one kills all inside.
 type cell struct {
 	first int // pidfd of the first process
-	err   error
 }
 
 // cells makes cells ahead.
@@ -40,8 +39,7 @@ type cells struct {
 	home    []int // descriptors of this process's own, in the order of namespaceFiles
 	program string
 	devNull *os.File
-	ready   chan *cell
-	quit    chan struct{}
+	cells   ahead[*cell]
 	done    sync.WaitGroup
 }
 
@@ -51,8 +49,7 @@ func newCells(devNull *os.File) (*cells, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cells{program: fmt.Sprintf("/proc/self/fd/%d", program), devNull: devNull,
-		ready: make(chan *cell, cellsReady), quit: make(chan struct{})}
+	c := &cells{program: fmt.Sprintf("/proc/self/fd/%d", program), devNull: devNull, cells: newAhead[*cell](cellsReady)}
 	for _, f := range namespaceFiles {
 		fd, err := unix.Open(f.path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -73,9 +70,9 @@ func (c *cells) probe() error {
 	go func() {
 		goruntime.LockOSThread() // never unlocked: the thread may be anywhere
 		tried <- func() error {
-			cell := c.make()
-			if cell.err != nil {
-				return cell.err
+			cell, err := c.make()
+			if err != nil {
+				return err
 			}
 			defer cell.close()
 			if err := unix.Unshare(unix.CLONE_FS); err != nil {
@@ -99,22 +96,14 @@ func (c *cells) probe() error {
 // processes are killed with the thread that forked them.
 func (c *cells) makeAhead() {
 	goruntime.LockOSThread()
-	for {
-		cell := c.make()
-		select {
-		case c.ready <- cell:
-		case <-c.quit:
-			cell.close()
-			return
-		}
-	}
+	c.cells.fill(c.make, (*cell).close)
 }
 
 // make starts the first process and waits until it has mounted /proc.
-func (c *cells) make() *cell {
+func (c *cells) make() (*cell, error) {
 	var ready [2]int
 	if err := unix.Pipe2(ready[:], unix.O_CLOEXEC); err != nil {
-		return &cell{err: fmt.Errorf("make namespaces: %w", err)}
+		return nil, fmt.Errorf("make namespaces: %w", err)
 	}
 	defer unix.Close(ready[0])
 	made := &cell{first: -1}
@@ -124,31 +113,28 @@ func (c *cells) make() *cell {
 	})
 	unix.Close(ready[1])
 	if err != nil {
-		return &cell{err: fmt.Errorf("make namespaces: %w", err)}
+		return nil, fmt.Errorf("make namespaces: %w", err)
 	}
 	var b [1]byte
 	if n, err := unix.Read(ready[0], b[:]); n != 1 {
 		made.close()
-		return &cell{err: fmt.Errorf("make namespaces: /proc cannot be mounted (%v)", err)}
+		return nil, fmt.Errorf("make namespaces: /proc cannot be mounted (%v)", err)
 	}
-	return made
+	return made, nil
 }
 
 // take returns a cell for one attempt.
-func (c *cells) take() (*cell, error) {
-	made := <-c.ready
-	return made, made.err
-}
+func (c *cells) take() (*cell, error) { return c.cells.take() }
 
 // give ends a cell that was taken, in the background.
 func (c *cells) give(used *cell) { c.done.Go(used.close) }
 
 // close ends the cells that nobody has taken, when the others have ended.
 func (c *cells) close() {
-	close(c.quit)
+	close(c.cells.quit)
 	c.done.Wait()
-	for len(c.ready) > 0 {
-		(<-c.ready).close()
+	for len(c.cells.ready) > 0 {
+		(<-c.cells.ready).close()
 	}
 }
 
@@ -185,9 +171,6 @@ func (c *cell) dead(wait int) bool {
 // close ends a cell. It waits, as the cgroup that the first process is in cannot be
 // removed before.
 func (c *cell) close() {
-	if c.err != nil {
-		return
-	}
 	for range cellDeathTries {
 		if c.kill(); c.dead(100) {
 			break

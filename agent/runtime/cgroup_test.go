@@ -2,7 +2,9 @@ package runtime
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -39,4 +41,28 @@ func TestABaseIsMadeWhileOthersEnd(t *testing.T) {
 		})
 	}
 	supervisors.Wait()
+}
+
+// TestABoxPassesOverWhatIsLeft: a cgroup that could not be removed keeps no attempt from its start.
+func TestABoxPassesOverWhatIsLeft(t *testing.T) {
+	need.Cgroup(t)
+	c, err := newCgroups(SuperviseOptions{Dir: t.TempDir(), CgroupParent: "rota-left-" + strconv.Itoa(os.Getpid())})
+	if err != nil || c == nil {
+		t.Fatal("no cgroups: ", err)
+	}
+	defer func() { c.leaveSupervisor(); c.removeBases() }()
+	last := c.hierarchies()[len(c.hierarchies())-1]
+	left := filepath.Join(last.base, "a1")
+	if err := os.Mkdir(left, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b, err := c.makeBox()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.remove()
+	if !exists(left) || b.dir(last) == left {
+		t.Error("what was left was taken for the box")
+	}
+	_ = syscall.Rmdir(left)
 }

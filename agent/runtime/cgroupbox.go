@@ -19,10 +19,10 @@ type cgroupBox struct {
 	all      *cgroups
 	name     string
 	cgroupFD int   // of the v2 cgroup; -1: none
-	err      error // it could not be made
 	pinned   []int // CPUs, where no cpuset holds them
 	memory   uint64
 	frozen   atomic.Bool // on order of the agent
+	sealed   *usage      // what was used before it was sealed; nil: it was not
 }
 
 func (b *cgroupBox) dir(h *hierarchy) string { return filepath.Join(h.base, b.name) }
@@ -204,7 +204,26 @@ func (b *cgroupBox) empty() bool {
 	return err == nil && len(bytes.TrimSpace(procs)) == 0
 }
 
+// seal removes the cgroups, of which nothing is inside now. Nothing can get into them any more: a
+// descriptor that somebody has of them is of no use. It reports false if something is inside.
+func (b *cgroupBox) seal() bool {
+	if b.sealed == nil {
+		u := b.usage()
+		b.sealed = &u
+	}
+	for _, h := range b.all.hierarchies() {
+		if err := syscall.Rmdir(b.dir(h)); errors.Is(err, syscall.EBUSY) {
+			b.sealed = nil
+			return false
+		}
+	}
+	return true
+}
+
 func (b *cgroupBox) usage() usage {
+	if b.sealed != nil {
+		return *b.sealed
+	}
 	var u usage
 	if v2 := b.all.v2; v2 != nil {
 		u.cpu = time.Duration(readField(filepath.Join(b.dir(v2), "cpu.stat"), "usage_usec")) * time.Microsecond
@@ -229,9 +248,6 @@ func (b *cgroupBox) release() { b.all.retire(b) }
 
 // remove deletes the cgroups, of which nothing is inside any more.
 func (b *cgroupBox) remove() {
-	if b.err != nil {
-		return
-	}
 	if b.cgroupFD >= 0 {
 		syscall.Close(b.cgroupFD)
 		b.cgroupFD = -1

@@ -32,9 +32,8 @@ type cgroups struct {
 	// hides is how boxes keep devices from what is inside; nil: they do not.
 	hides deviceHider
 
-	ready   chan *cgroupBox
+	boxes   ahead[*cgroupBox]
 	retired chan *cgroupBox
-	quit    chan struct{}
 	wg      sync.WaitGroup
 
 	moved []*hierarchy // where this process was moved
@@ -47,9 +46,8 @@ func newCgroups(o SuperviseOptions) (*cgroups, error) {
 		return nil, err
 	}
 	c := &cgroups{
-		ready:   make(chan *cgroupBox, boxesReady),
+		boxes:   newAhead[*cgroupBox](boxesReady),
 		retired: make(chan *cgroupBox, 1024),
-		quit:    make(chan struct{}),
 		name:    cgroupName(o.Dir),
 
 		processesMax: o.ProcessesMax,
@@ -184,35 +182,28 @@ func (c *cgroups) environ(plan.Key) []string { return nil }
 // start begins to make boxes. It is apart from newCgroups because what an
 // earlier supervisor left has to be gone first.
 func (c *cgroups) start() {
-	c.wg.Go(func() {
-		for {
-			b, err := c.makeBox()
-			if err != nil {
-				b = &cgroupBox{err: err}
-			}
-			select {
-			case c.ready <- b:
-			case <-c.quit:
-				c.retire(b)
-				return
-			}
-		}
-	})
+	c.wg.Go(func() { c.boxes.fill(c.makeBox, c.retire) })
 	c.wg.Go(func() {
 		for {
 			select {
 			case b := <-c.retired:
 				b.remove()
-			case <-c.quit:
+			case <-c.boxes.quit:
 				return
 			}
 		}
 	})
 }
 
+// makeBox makes a box with a name that no cgroup has: an earlier supervisor may have left some that
+// could not be removed.
 func (c *cgroups) makeBox() (*cgroupBox, error) {
-	c.serial++
-	b := &cgroupBox{all: c, name: "a" + strconv.Itoa(c.serial), cgroupFD: -1}
+	b := &cgroupBox{all: c, cgroupFD: -1}
+	for left := true; left; {
+		c.serial++
+		b.name = "a" + strconv.Itoa(c.serial)
+		left = slices.ContainsFunc(c.hierarchies(), func(h *hierarchy) bool { return exists(b.dir(h)) })
+	}
 	for _, h := range c.hierarchies() {
 		dir := b.dir(h)
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -241,9 +232,9 @@ func (c *cgroups) newBox(spec *Spec) (box, error) {
 	if err := c.has(spec.CPUs); err != nil {
 		return nil, err
 	}
-	b := <-c.ready
-	if b.err != nil {
-		return nil, b.err
+	b, err := c.boxes.take()
+	if err != nil {
+		return nil, err
 	}
 	if err := b.limit(spec); err != nil {
 		b.release()
@@ -310,10 +301,10 @@ func killLeftIn(mounts []*hierarchy, dir string, log hclog.Logger) error {
 func backoff(d time.Duration) time.Duration { return min(2*d, 100*time.Millisecond) }
 
 func (c *cgroups) close() {
-	close(c.quit)
+	close(c.boxes.quit)
 	c.wg.Wait()
-	for len(c.ready) > 0 {
-		b := <-c.ready
+	for len(c.boxes.ready) > 0 {
+		b := <-c.boxes.ready
 		b.remove()
 	}
 	for len(c.retired) > 0 {

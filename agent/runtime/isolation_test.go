@@ -131,7 +131,8 @@ func processesOf(uids string) (out []string) {
 		if i := strings.Index(string(status), "Uid:"); i >= 0 {
 			fmt.Sscan(string(status[i+4:]), &uid)
 		}
-		if first <= uid && uid <= last && !strings.Contains(string(status), "State:\tZ") {
+		dead := strings.Contains(string(status), "State:\tZ") || strings.Contains(string(status), "State:\tX")
+		if first <= uid && uid <= last && !dead {
 			out = append(out, dir)
 		}
 	}

@@ -86,6 +86,7 @@ func (h *history) apply(r *record) {
 	case r.Forget != nil:
 		for _, k := range r.Forget {
 			delete(h.ended, k)
+			delete(h.started, k) // its end could not be written, on a full disk
 		}
 	}
 }

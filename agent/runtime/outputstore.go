@@ -34,7 +34,8 @@ const punchUnit = 64 << 10
 // emptyName is the file that stands for every empty output.
 const emptyName = "empty"
 
-// sparePrefix begins the names of files that earlier releases kept to use again.
+// sparePrefix begins the names of files that are on their way to another name, and of those that
+// earlier releases kept to use again.
 const sparePrefix = "spare."
 
 // outputStore makes, bounds and drops the files attempts write to. Children
@@ -195,10 +196,11 @@ func (s *outputStore) end(k plan.Key) (stdout, stderr []byte) {
 }
 
 // replaceEmpty gives an empty output the one empty file that all share, which
-// nothing can write to. Without the link it would only be unknown that it was empty.
+// nothing can write to. Readers find one or the other at any moment.
 func (s *outputStore) replaceEmpty(path string) {
-	if os.Remove(path) == nil {
-		_ = os.Link(filepath.Join(s.dir, emptyName), path)
+	next := filepath.Join(s.dir, sparePrefix+filepath.Base(path)) // the next supervisor removes it
+	if os.Link(filepath.Join(s.dir, emptyName), next) == nil {
+		_ = os.Rename(next, path)
 	}
 }
 

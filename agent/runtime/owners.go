@@ -59,8 +59,10 @@ type trajectoryOwner struct {
 	made bool // its directories are there
 	// contained: user is whom its sandbox has given the directory to, and none of the range.
 	contained bool
-	running   int
-	at        time.Time // when the last attempt ended
+	// reserved: user is one of the range all the same, as nothing has run in the sandbox yet.
+	reserved bool
+	running  int
+	at       time.Time // when the last attempt ended
 	// open: the agent named it when it last said which trajectories are open. missing: it
 	// did not, and no attempt has started since.
 	open, missing bool
@@ -79,13 +81,32 @@ func newOwners(tmps, homes string, uids uidRange, shared *userID, log hclog.Logg
 		if err != nil {
 			return nil, fmt.Errorf("find directories of trajectories: %w", err)
 		}
+		o.adoptAll(dir, entries)
+	}
+	return o, o.gate()
+}
+
+// adoptAll removes what it does not adopt. Trajectories with sandboxes come last: root in a sandbox may
+// have named the user of another trajectory, which needs it.
+func (o *owners) adoptAll(dir string, entries []os.DirEntry) {
+	for _, contained := range []bool{false, true} {
 		for _, e := range entries {
-			if _, isKey := parseKey(e.Name()); isKey || !o.adopt(dir, e) {
+			id, isOne := trajectoryIn(e.Name())
+			if contained != (isOne && o.contained(id)) {
+				continue
+			}
+			if !isOne || !o.adopt(dir, id, e) {
 				o.remove(filepath.Join(dir, e.Name()))
 			}
 		}
 	}
-	return o, o.gate()
+}
+
+// trajectoryIn is the trajectory that the name of a directory says.
+func trajectoryIn(name string) (id uint64, ok bool) {
+	number, ok := strings.CutPrefix(name, trajectoryPrefix)
+	id, err := strconv.ParseUint(number, 10, 64)
+	return id, ok && err == nil
 }
 
 // gate keeps the directories of trajectories from the other users of the machine. Root in a
@@ -114,18 +135,20 @@ func (o *owners) places() []string {
 }
 
 // adopt takes over a directory of a trajectory, if its user is one of ours.
-func (o *owners) adopt(dir string, e os.DirEntry) bool {
-	number, ok := strings.CutPrefix(e.Name(), trajectoryPrefix)
-	id, err := strconv.ParseUint(number, 10, 64)
-	st, statErr := e.Info()
-	if !ok || err != nil || statErr != nil || !st.IsDir() {
+func (o *owners) adopt(dir string, id uint64, e os.DirEntry) bool {
+	st, err := e.Info()
+	if err != nil || !st.IsDir() {
 		return false
 	}
 	t := o.trajectories[id]
 	uid := st.Sys().(*syscall.Stat_t).Uid
 	switch {
 	case t == nil && o.uids.any() && o.contained(id):
-		o.trajectories[id] = &trajectoryOwner{user: &userID{uid, uid}, contained: true, at: st.ModTime()}
+		reserved := o.uids.has(uid) && !o.used[uid]
+		if reserved {
+			o.used[uid] = true
+		}
+		o.trajectories[id] = &trajectoryOwner{user: &userID{uid, uid}, contained: true, reserved: reserved, at: st.ModTime()}
 		return true
 	case t != nil && o.uids.any() && t.user.uid != uid && !o.contained(id):
 		return false
@@ -340,7 +363,7 @@ func (o *owners) dropOldest() {
 // names: what is found after a restart has users that nothing else has.
 func (o *owners) drop(id uint64, t *trajectoryOwner) {
 	delete(o.trajectories, id)
-	if !t.contained { // root in a sandbox may have named the user of another trajectory
+	if !t.contained || t.reserved { // root in a sandbox may have named the user of another trajectory
 		o.release(t.user)
 	}
 	number := strconv.FormatUint(id, 10)

@@ -1,9 +1,11 @@
 package runtime
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -65,4 +67,38 @@ func TestASandboxTakesNobodysUser(t *testing.T) {
 	if w, err := o.take(&Spec{}); err == nil {
 		t.Errorf("no user is free, and an attempt has %+v", w.user)
 	}
+}
+
+// A directory of a trajectory that root in a sandbox gives to the user of another one takes no directory
+// from that, whichever is found first. A sandbox in which nothing has run shares its user with no other.
+func TestASandboxTakesNobodysDirectory(t *testing.T) {
+	need.Root(t)
+	dir := t.TempDir()
+	for path, uid := range map[string]int{"trajectories/trajectory-1": 70001, "sandboxes/1": 0, "trajectories/trajectory-2": 70001,
+		"trajectories/trajectory-3": 70002, "sandboxes/3": 0} {
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, path), 0o700), os.Chown(filepath.Join(dir, path), uid, uid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o, err := newOwners("", filepath.Join(dir, "trajectories"), uidRange{70001, 70002}, nil, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, contained := range map[uint64]bool{1: true, 2: false, 3: true} {
+		if got := o.trajectories[id]; got == nil || got.contained != contained {
+			t.Errorf("trajectory %d: %+v", id, got)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "trajectories", trajectoryPrefix+strconv.FormatUint(id, 10))); err != nil {
+			t.Error(err)
+		}
+	}
+	if !o.used[70002] {
+		t.Error("the user of trajectory 3 is free")
+	}
+	o.drop(1, o.trajectories[1])
+	o.drop(3, o.trajectories[3])
+	if !o.used[70001] || o.used[70002] {
+		t.Errorf("users after the end of the sandboxes: %v", o.used)
+	}
+	o.close()
 }

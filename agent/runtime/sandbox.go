@@ -56,15 +56,21 @@ func (r *runner) startInSandbox(sb *Sandbox) (child, error) {
 	if dir == "" {
 		dir = sb.Dir
 	}
+	ctx, cancel := r.a.ending.within(sandboxGrace)
+	defer cancel()
+	if r.a.ending.ordered() != nil {
+		return child{}, errKilled
+	}
 	at := time.Now()
-	p, err := initcall.Start(sb.SocketDir, initcall.Command{
+	p, err := initcall.Start(ctx, sb.SocketDir, initcall.Command{
 		Argv: spec.Argv, Env: r.sandboxEnv(),
 		Dir: dir, User: sb.User, CPUs: b.pinned,
 		Terminal: r.stdio.terminal,
 	}, files)
 	exited := make(chan childExit, 1)
 	if errors.Is(err, initcall.ErrGone) {
-		// It may have started before the sandbox ended, and what it started may run on in the box.
+		// It may have started before the sandbox ended, or start yet, and what it started may run on
+		// in the box.
 		r.stdio.forked()
 		exited <- childExit{at: time.Now(), lost: true}
 		return child{at: at, exited: exited}, nil
@@ -72,10 +78,11 @@ func (r *runner) startInSandbox(sb *Sandbox) (child, error) {
 	if err != nil {
 		return child{}, err
 	}
+	r.inSandbox = p
 	r.stdio.forked()
 	s.reachable(r.a, &reach{group: p.Signal, box: r.box, stdio: r.stdio})
 	if err := b.arm(); err != nil {
-		r.a.order(killOrder{plan.ReasonStartFailed, err.Error()})
+		r.a.ending.order(killOrder{plan.ReasonStartFailed, err.Error()})
 	}
 	go func() { exited <- exitOfProcess(p) }()
 	return child{at: at, exited: exited}, nil

@@ -471,6 +471,119 @@ func TestAStartWithoutAnAnswerIsLost(t *testing.T) {
 	})
 }
 
+// fakeSandbox is the first process of a sandbox that takes one command, and does with it what a test
+// says. It gives the call to the test.
+func fakeSandbox(t *testing.T, answer func(*initcall.Call)) (dir string, calls <-chan *initcall.Call) {
+	t.Helper()
+	dir = t.TempDir()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, initcall.SocketName), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	taken := make(chan *initcall.Call, 1)
+	go func() {
+		conn, err := l.AcceptUnix()
+		if err != nil {
+			return
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		call, err := initcall.Receive(conn)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		t.Cleanup(call.CloseFiles)
+		answer(call)
+		taken <- call
+	}()
+	return dir, taken
+}
+
+// enter moves a process into the cgroups of a call.
+func enter(call *initcall.Call, pid int) error {
+	for _, fd := range call.Files.Enter {
+		if _, err := unix.Write(fd, []byte(fmt.Sprint(pid))); err != nil {
+			return err
+		}
+	}
+	if call.Files.V2 < 0 {
+		return nil
+	}
+	fd, err := unix.Openat(call.Files.V2, "cgroup.procs", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	_, err = unix.Write(fd, []byte(fmt.Sprint(pid)))
+	return err
+}
+
+// A sandbox whose first process hangs does not hold up the kill of an attempt, and cannot start it
+// when it goes on.
+func TestAKillDoesNotWaitForTheStartInASandbox(t *testing.T) {
+	forEachCgroupMode(t, func(t *testing.T, mode string) {
+		c := dial(t, options(t.TempDir(), mode))
+		dir, calls := fakeSandbox(t, func(*initcall.Call) {})
+		s := shell(key(1), "true")
+		s.Trajectory = 1
+		s.Sandbox = &runtime.Sandbox{SocketDir: dir, Cgroup: "/"}
+		start(t, c, s)
+		call := <-calls
+		if err := c.Kill(t.Context(), s.Key, plan.ReasonCanceled); err != nil {
+			t.Fatal(err)
+		}
+		if e := nextExit(t, c); e.Reason != plan.ReasonCanceled {
+			t.Errorf("it ended with %+v", e)
+		}
+		cmd := exec.Command("sleep", "1000")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}()
+		if err := enter(call, cmd.Process.Pid); err == nil {
+			t.Error("a process got into the cgroups of an attempt that has ended")
+		}
+	})
+}
+
+// A sandbox that does not tell how a killed command ended does not hold up its end.
+func TestAKillDoesNotWaitForTheEndInASandbox(t *testing.T) {
+	forEachCgroupMode(t, func(t *testing.T, mode string) {
+		c := dial(t, options(t.TempDir(), mode))
+		cmd := exec.Command("sleep", "1000")
+		dir, calls := fakeSandbox(t, func(call *initcall.Call) {
+			if err := cmd.Start(); err != nil {
+				t.Error(err)
+				return
+			}
+			if err := enter(call, cmd.Process.Pid); err != nil {
+				t.Error(err)
+			}
+			if err := call.Started(""); err != nil {
+				t.Error(err)
+			}
+		})
+		s := shell(key(1), "true")
+		s.Trajectory = 1
+		s.Sandbox = &runtime.Sandbox{SocketDir: dir, Cgroup: "/"}
+		start(t, c, s)
+		<-calls
+		if err := c.Kill(t.Context(), s.Key, plan.ReasonCanceled); err != nil {
+			t.Fatal(err)
+		}
+		if _ = cmd.Wait(); cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+			t.Errorf("the command ended with %v", cmd.ProcessState)
+		}
+		if e := nextExit(t, c); e.Reason != plan.ReasonCanceled {
+			t.Errorf("it ended with %+v", e)
+		}
+	})
+}
+
 // peer is the process that listens at the other side.
 func peer(t *testing.T, conn *net.UnixConn) (pid int) {
 	t.Helper()

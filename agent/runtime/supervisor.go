@@ -21,7 +21,6 @@ import (
 
 	files "rota/agent/internal/record"
 	"rota/agent/plan"
-	"rota/internal/clock"
 	"rota/internal/failpoint"
 )
 
@@ -123,14 +122,19 @@ type supervisor struct {
 	compactAt int64
 	session   *session // of the agent that connected last; nil: none
 	idleSince time.Time
-	deadline  int64 // CLOCK_BOOTTIME; 0: none
-	expired   bool  // the deadline passed
 	stopping  bool
 	stop      chan string // one value: why
+
+	// killing guards what it takes to kill, so that a lease ends also while a disk hangs: mu is held
+	// while files are written, and this never is. It may be taken while mu is held.
+	killing  sync.Mutex
+	live     map[*attempt]struct{} // those that have not ended
+	deadline int64                 // CLOCK_BOOTTIME; 0: none
+	expired  bool                  // the deadline passed
 }
 
 func newSupervisor(opts SuperviseOptions, log hclog.Logger) (*supervisor, error) {
-	s := &supervisor{opts: opts, log: log, attempts: make(map[plan.Key]*attempt),
+	s := &supervisor{opts: opts, log: log, attempts: make(map[plan.Key]*attempt), live: make(map[*attempt]struct{}),
 		compactAt: journalBytesMin, idleSince: time.Now(), stop: make(chan string, 1)}
 	var err error
 	if s.user, err = opts.user(); err != nil {
@@ -295,7 +299,7 @@ func (s *supervisor) endIfIdle(now time.Time) {
 		s.idleSince = now
 		return
 	}
-	if s.expired {
+	if s.over() {
 		s.beginStopLocked("everything was killed at the deadline and no agent is there")
 	} else if now.Sub(s.idleSince) >= s.opts.Linger {
 		s.beginStopLocked("nothing runs and no agent came")
@@ -343,33 +347,6 @@ func (s *supervisor) hangUp(server *ttrpc.Server) {
 	defer cancel()
 	if server.Shutdown(ctx) != nil {
 		server.Close()
-	}
-}
-
-func (s *supervisor) killAll(o killOrder) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, a := range s.attempts {
-		if a.ended == nil {
-			a.order(o)
-		}
-	}
-}
-
-// deadlinePassed is called by the alarm, which may ring for a deadline that has
-// been moved since.
-func (s *supervisor) deadlinePassed() {
-	s.mu.Lock()
-	due := s.deadline != 0 && clock.Boottime() >= s.deadline
-	if due {
-		s.expired = true
-	}
-	running := s.running
-	s.mu.Unlock()
-	if due {
-		failpoint.Hit(failpoint.DeadlinePassed)
-		s.log.Warn("lease ended: killing everything", "attempts", running)
-		s.killAll(killOrder{plan.ReasonNodeLost, "killed because the node's lease ended"})
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"rota/agent/plan"
 	supervisorv1 "rota/api/gen/supervisor/v1"
-	"rota/internal/clock"
 	"rota/internal/failpoint"
 )
 
@@ -26,7 +25,7 @@ func (s *supervisor) startAttempt(spec *Spec) error {
 	switch {
 	case s.stopping:
 		return ErrStopping
-	case s.expired || (s.deadline != 0 && clock.Boottime() >= s.deadline):
+	case s.over():
 		return ErrDeadlinePassed
 	case s.attempts[spec.Key] != nil:
 		return fmt.Errorf("%w: %s", ErrDuplicate, spec.Key)
@@ -38,6 +37,7 @@ func (s *supervisor) startAttempt(spec *Spec) error {
 	}
 	a := newAttempt(spec)
 	s.attempts[spec.Key] = a
+	s.enlist(a)
 	s.running++
 	s.runners.Go(func() { s.finish(a, s.run(a)) })
 	return nil
@@ -61,6 +61,7 @@ func (s *supervisor) started(k plan.Key, pid int) {
 // recorded it is told all the same: that is worth more than nothing.
 func (s *supervisor) finish(a *attempt, e plan.Exit) {
 	failpoint.Hit(failpoint.AttemptDead)
+	s.delist(a)
 	if len(e.Message) > endMessageMax { // it may quote a command, which is long
 		e.Message = strings.ToValidUTF8(e.Message[:endMessageMax], "") + "..."
 	}
@@ -148,7 +149,7 @@ func (s *supervisor) killAttempt(k plan.Key, reason plan.Reason) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a := s.attempts[k]; a != nil && a.ended == nil {
-		a.order(killOrder{reason: reason})
+		a.ending.order(killOrder{reason: reason})
 	}
 	return nil
 }
@@ -210,21 +211,6 @@ func (s *supervisor) compact() error {
 	}
 	s.compactAt = max(journalBytesMin, 2*s.journal.size)
 	return nil
-}
-
-// setDeadline moves the time at which everything is killed. A later one than
-// now also ends the state after such a kill.
-func (s *supervisor) setDeadline(boottimeNS int64) error {
-	if boottimeNS < 0 {
-		return fmt.Errorf("deadline %d is negative", boottimeNS)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.deadline = boottimeNS
-	if boottimeNS == 0 || boottimeNS > clock.Boottime() {
-		s.expired = false
-	}
-	return s.alarm.set(boottimeNS)
 }
 
 // attach makes a new session the one that ends are sent to, first all those that are

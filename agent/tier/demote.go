@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/zeebo/blake3"
 )
@@ -123,6 +124,7 @@ func (s *Store) write(batch []*copying) {
 		end += int64(padded(c.value.size))
 	}
 	write := s.disk.write
+	s.disk.writing = time.Now()
 	s.mu.Unlock()
 	var wg sync.WaitGroup
 	for _, c := range batch {
@@ -139,6 +141,7 @@ func (s *Store) write(batch []*copying) {
 	}
 	wg.Wait()
 	s.mu.Lock()
+	s.disk.writing = time.Time{}
 	s.grow(g, batch)
 	for _, c := range batch {
 		s.written(c, g)

@@ -25,6 +25,8 @@ const (
 	// fullPause and errorPause are how long nothing is written after a failed write.
 	fullPause  = time.Second
 	errorPause = 10 * time.Second
+	// writeMax is how long a write may take before memory evicts instead of waiting for it.
+	writeMax = 10 * time.Second
 	// fullFor is how long the disk tier does not grow after the disk was full.
 	fullFor = time.Minute
 )
@@ -56,11 +58,14 @@ type disk struct {
 	discarded string    // why Open found nothing it could trust; empty: it did
 	broken    error     // the manifest could not be written: the tier has ended
 	problem   error     // of the last write; nil: it went well
+	writing   time.Time // when the write began that is under way; zero: none is
 	pausedTo  time.Time // no write before
 	full      int64     // bytes that the tier may have until fullTo
 	fullTo    time.Time
 
-	write func(f *os.File, b []byte, offset int64) (int, error) // replaced in tests
+	// Replaced in tests.
+	write    func(f *os.File, b []byte, offset int64) (int, error)
+	writeMax time.Duration
 }
 
 func (d *disk) segmentBytes() int64 { return min(d.limit/segmentPart, segmentBytesMax) }
@@ -70,8 +75,11 @@ func (d *disk) takes(n int) bool { return d.broken == nil && int64(padded(n)) <=
 
 // accepts says whether blocks can be demoted now.
 func (d *disk) accepts() bool {
-	return d != nil && d.broken == nil && !clock.Now().Before(d.pausedTo)
+	return d != nil && d.broken == nil && !clock.Now().Before(d.pausedTo) && !d.hangs()
 }
+
+// hangs says whether a write takes so long that its disk seems to hang.
+func (d *disk) hangs() bool { return !d.writing.IsZero() && time.Since(d.writing) > d.writeMax }
 
 // room is how many bytes the segments may have, with half a segment left for blocks that
 // are moved.
@@ -111,7 +119,7 @@ func (s *Store) openDisk() (err error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return fmt.Errorf("disk tier: %w", err)
 	}
-	d := &disk{dir: o.Dir, limit: int64(o.DiskBytes), segments: map[uint64]*segment{}, write: writeAt}
+	d := &disk{dir: o.Dir, limit: int64(o.DiskBytes), segments: map[uint64]*segment{}, write: writeAt, writeMax: writeMax}
 	d.manifest.path = filepath.Join(o.Dir, manifestName)
 	if d.lock, err = record.Lock(filepath.Join(o.Dir, "lock")); err != nil {
 		return fmt.Errorf("disk tier %s: %w", o.Dir, err)

@@ -1,5 +1,7 @@
 package tier
 
+import "fmt"
+
 // counts only ever grow.
 type counts struct {
 	memoryHits, diskHits, misses uint64
@@ -73,6 +75,8 @@ func (d *disk) stat(st *Stat) {
 	switch {
 	case d.broken != nil:
 		st.Disk, st.DiskWhy = DiskBroken, d.broken.Error()
+	case d.hangs():
+		st.Disk, st.DiskWhy = DiskPaused, fmt.Sprintf("a write has taken more than %v: the disk seems to hang", d.writeMax)
 	case d.problem != nil && isFull(d.problem):
 		st.Disk, st.DiskWhy = DiskFull, d.problem.Error()
 	case d.problem != nil:

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -607,6 +608,38 @@ func TestADiskThatFailsIsLeftAlone(t *testing.T) {
 				t.Errorf("when it works again: %+v", st)
 			}
 		})
+	}
+}
+
+// A disk that hangs holds no call up: memory evicts, as it does while a disk fails.
+func TestADiskThatHangsIsLeftAlone(t *testing.T) {
+	s := open(t, small(t.TempDir()))
+	hang := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hang) })
+	t.Cleanup(release) // before the store is closed
+	s.mu.Lock()
+	write := s.disk.write
+	s.disk.writeMax = time.Millisecond
+	s.disk.write = func(f *os.File, b []byte, offset int64) (int, error) {
+		<-hang
+		return write(f, b, offset)
+	}
+	s.mu.Unlock()
+	for i := range 60 {
+		set(t, s, fmt.Sprint(i), text(i, 50_000))
+	}
+	wantValue(t, s, "59", text(59, 50_000))
+	if st := s.Stat(); st.Disk != DiskPaused || !strings.Contains(st.DiskWhy, "hang") || st.Evicted == 0 {
+		t.Errorf("%+v", st)
+	}
+	release()
+	s.mu.Lock()
+	s.disk.writeMax = time.Hour
+	s.mu.Unlock()
+	set(t, s, "late", text(-1, 50_000))
+	flush(t, s)
+	if st := s.Stat(); st.Disk != DiskWorks || st.DiskItems == 0 {
+		t.Errorf("when it works again: %+v", st)
 	}
 }
 

@@ -368,3 +368,29 @@ func TestAServerThatHangsIsLeft(t *testing.T) {
 		t.Errorf("accepted %d times, %v", cl.executions(), err)
 	}
 }
+
+// A submission that may have been accepted says so when the client is closed before another try.
+func TestCloseSaysThatTheOutcomeIsUnknown(t *testing.T) {
+	s := newCluster().server(t)
+	asked := make(chan struct{})
+	s.one = func(*rotav1.SubmitActionsRequest) *rotav1.SubmitActionsResult {
+		close(asked)
+		return refuse(connect.CodeUnavailable, "UNKNOWN_OUTCOME", 10*time.Second)
+	}
+	c := connectTo(t, s)
+	ended := make(chan error)
+	go func() {
+		_, err := c.Submit(t.Context(), spec(1))
+		ended <- err
+	}()
+	<-asked
+	waitUntil(t, func() bool { // the answer has come
+		c.batcher.mu.Lock()
+		defer c.batcher.mu.Unlock()
+		return c.batcher.flying == 0
+	})
+	c.Close()
+	if err := <-ended; !errors.Is(err, ErrUnknownOutcome) || !errors.Is(err, errClosed) {
+		t.Errorf("ends with %v", err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"path"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -29,10 +30,11 @@ var ErrChanged = errors.New("the file has changed while it was read: read it aga
 // are made. Permissions are at most 0777; 0 means 0644. The error is that of the first call that
 // failed, or of from; a part of the file may then be left under another name.
 func (c *Client) UploadFile(ctx context.Context, trajectory uint64, name string, from io.ReaderAt, sizeBytes int64, mode fs.FileMode) error {
-	temporary := path.Join(path.Dir(name), fmt.Sprintf(".%.200s.%08x.part", path.Base(name), rand.Uint32()))
+	temporary := path.Join(path.Dir(name), temporaryName(path.Base(name)))
+	// Nothing is truncated: a try that was given up and arrives late writes what is there already.
 	write := func(ctx context.Context, offset, n int64, first bool) error {
 		req := &rotav1.WriteFileRequest{TrajectoryId: trajectory, Path: temporary, Offset: uint64(offset), Mode: uint32(mode.Perm()),
-			Truncate: first, Parents: first, Data: make([]byte, n)}
+			Parents: first, Data: make([]byte, n)}
 		if got, err := from.ReadAt(req.Data, offset); int64(got) < n {
 			return fmt.Errorf("read what is to be uploaded: %w", errors.Join(err, ErrChanged))
 		}
@@ -51,6 +53,14 @@ func (c *Client) UploadFile(ctx context.Context, trajectory uint64, name string,
 		_, _ = c.Files.RemoveFile(ctx, &rotav1.RemoveFileRequest{TrajectoryId: trajectory, Path: temporary}) // it may not be there
 	}
 	return err
+}
+
+// temporaryName is the name of a file until all of it is there. A name has 255 bytes at most.
+func temporaryName(name string) string {
+	if len(name) > 200 {
+		name = strings.ToValidUTF8(name[:200], "")
+	}
+	return fmt.Sprintf(".%s.%016x.part", name, rand.Uint64())
 }
 
 // moveUploaded gives a file its name. A call that was repeated may find that done.

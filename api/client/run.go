@@ -11,10 +11,11 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"rota/api/codec"
 	rotav1 "rota/api/gen/rota/v1"
 )
 
-// outputGrace is how long output may keep coming after the action has ended.
+// outputGrace is how long output may be silent after the action has ended, until no more is waited for.
 const outputGrace = 5 * time.Second
 
 // noTimes is the reason of an error: nobody noted when output was written.
@@ -30,7 +31,8 @@ type Update func(*rotav1.RunActionResponse)
 
 // Run submits an action, follows it to its end and returns it. The last update
 // is the ended action. A server may be lost meanwhile; the action is still run
-// as often as its loss policy says and no more.
+// as often as its loss policy says and no more. While submissions of this client wait after a
+// refusal, it waits too.
 func (c *Client) Run(ctx context.Context, spec *rotav1.ActionSpec, update Update) (*rotav1.Action, error) {
 	expiry, err := c.expiry(ctx)
 	if err != nil {
@@ -42,6 +44,9 @@ func (c *Client) Run(ctx context.Context, spec *rotav1.ActionSpec, update Update
 	}
 	p, began, unsure := c.persist(), time.Now(), false
 	for {
+		if err := c.batcher.hold(ctx, p.giveUp); err != nil {
+			return nil, fmt.Errorf("run action: %w", unknownIf(unsure, err))
+		}
 		try, to := withAttempt(ctx)
 		err := f.stream(try, req)
 		if f.action != nil { // it has an ID: from here on it can only be followed
@@ -49,6 +54,9 @@ func (c *Client) Run(ctx context.Context, spec *rotav1.ActionSpec, update Update
 				return f.action, nil
 			}
 			return f.follow(ctx, f.action.Id)
+		}
+		if delay, refused := codec.Overloaded(err); refused {
+			c.batcher.heard(delay, err)
 		}
 		unsure = unsure || mayBeDone(connect.Spec{}, err)
 		if unsure && expiry == nil && time.Since(began) >= c.clock.remembered {
@@ -96,6 +104,8 @@ type follower struct {
 	mu      sync.Mutex
 	action  *rotav1.Action // newest that was passed on
 	reached map[place]uint64
+	// news has something in it when output was passed on.
+	news chan struct{}
 }
 
 // place is one stream of output of one attempt.
@@ -105,7 +115,7 @@ type place struct {
 }
 
 func newFollower(c *Client, update Update) *follower {
-	return &follower{c: c, update: update, reached: map[place]uint64{}}
+	return &follower{c: c, update: update, reached: map[place]uint64{}, news: make(chan struct{}, 1)}
 }
 
 // stream follows a RunAction stream to its end.
@@ -160,6 +170,10 @@ func (f *follower) passOutput(chunk *rotav1.OutputChunk) {
 	}
 	f.reached[p] = end
 	f.update(&rotav1.RunActionResponse{Update: &rotav1.RunActionResponse_Output{Output: chunk}})
+	select {
+	case f.news <- struct{}{}:
+	default:
+	}
 }
 
 // follow follows by watching the action and reading its output.
@@ -195,7 +209,7 @@ func (f *follower) toEnd(ctx context.Context, id uint64, refuse func(error)) (*r
 			})
 		}
 		if Final(a.State) {
-			waitFor(&outputs, outputGrace)
+			waitWhileNews(&outputs, f.news, outputGrace)
 			stop()
 			outputs.Wait()
 			f.passAction(a)
@@ -269,8 +283,8 @@ func (f *follower) readOnce(ctx context.Context, req *rotav1.ReadActionOutputReq
 	return err
 }
 
-// waitFor waits for a group, but not for longer than d.
-func waitFor(g *sync.WaitGroup, d time.Duration) {
+// waitWhileNews waits for a group, but not for longer than d without news.
+func waitWhileNews(g *sync.WaitGroup, news <-chan struct{}, d time.Duration) {
 	done := make(chan struct{})
 	go func() {
 		g.Wait()
@@ -278,8 +292,14 @@ func waitFor(g *sync.WaitGroup, d time.Duration) {
 	}()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
+	for {
+		select {
+		case <-done:
+			return
+		case <-news:
+			timer.Reset(d)
+		case <-timer.C:
+			return
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -96,7 +97,7 @@ func (b *batcher) add(s *submission) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.client.closing.Err() != nil {
-		s.end(nil, errClosed)
+		s.end(nil, unknownIf(s.unsure, errClosed))
 		return
 	}
 	if b.throttle.wait(time.Now()) > 0 && b.throttle.until.After(s.giveUp) {
@@ -211,6 +212,33 @@ func (b *batcher) refused(sent, accepted int, delay time.Duration, refusal error
 	}
 }
 
+// hold waits until the throttle allows a call that is not in a batch. The error is why it would be too
+// late then, or that of ctx.
+func (b *batcher) hold(ctx context.Context, giveUp time.Time) error {
+	for {
+		now := time.Now()
+		b.mu.Lock()
+		wait, refusal := b.throttle.wait(now), b.throttle.refusal
+		b.mu.Unlock()
+		switch {
+		case wait == 0:
+			return nil
+		case now.Add(wait).After(giveUp):
+			return refusal
+		}
+		if err := backoff.Sleep(ctx, wait+rand.N(wait/2+1)); err != nil {
+			return err
+		}
+	}
+}
+
+// heard has submissions wait after a call that is not in a batch was refused for overload.
+func (b *batcher) heard(delay time.Duration, refusal error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.throttle.heard(time.Now(), delay, refusal)
+}
+
 // submitBatch sends a batch and ends each of its submissions, or puts it back. The
 // halves of a batch that is too large for the server are sent on their own.
 func (c *Client) submitBatch(batch []*submission) {
@@ -312,7 +340,7 @@ func (c *Client) remembered(batch []*submission) []*submission {
 
 func endAll(batch []*submission, err error) {
 	for _, s := range batch {
-		s.end(nil, err)
+		s.end(nil, unknownIf(s.unsure, err))
 	}
 }
 
@@ -347,10 +375,7 @@ func (c *Client) settle(s *submission, result *rotav1.SubmitActionsResult) {
 	}
 	c.wg.Go(func() {
 		pause := pacer{}
-		if pause.wait(c.closing, delay) != nil {
-			s.end(nil, errClosed)
-			return
-		}
+		_ = pause.wait(c.closing, delay) // a closed client ends what is added
 		c.batcher.add(s)
 	})
 }

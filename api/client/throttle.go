@@ -66,10 +66,23 @@ func (t *throttle) accepted(last bool) {
 	}
 }
 
+// heard notes that a call that is not in a batch was refused for overload.
+func (t *throttle) heard(now time.Time, delay time.Duration, refusal error) {
+	if !t.on() {
+		t.limit = batchActionsMax
+	}
+	t.wake(now, delay, refusal)
+}
+
 // refused notes that of a batch with so many actions only some were accepted, and after what
 // delay more are welcome.
 func (t *throttle) refused(now time.Time, sent, accepted int, delay time.Duration, refusal error) {
 	t.limit = max(accepted+accepted/4+1, sent/2)
+	t.wake(now, delay, refusal)
+}
+
+// wake notes for how long nothing may be sent, and why.
+func (t *throttle) wake(now time.Time, delay time.Duration, refusal error) {
 	delay = max(delay, backoffMin)
 	if until := now.Add(delay + rand.N(delay/2+1)); until.After(t.until) {
 		t.until = until

@@ -265,3 +265,61 @@ func TestThrottle(t *testing.T) {
 		t.Errorf("waits for %v", w)
 	}
 }
+
+// fullQueue refuses all that is to be run, and accepts what is submitted in batches once it has room.
+type fullQueue struct {
+	*server
+	delay time.Duration
+	runs  []time.Time
+}
+
+func (q *fullQueue) RunAction(_ context.Context, r *rotav1.RunActionRequest, _ *connect.ServerStream[rotav1.RunActionResponse]) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.runs = append(q.runs, time.Now())
+	return detailError(refuse(connect.CodeResourceExhausted, "QUEUE_FULL", q.delay).GetError())
+}
+
+// What is run waits together with what is submitted, whichever of them is refused.
+func TestRunsWaitWithSubmissions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, open := time.Now(), 10*time.Second
+		q := &fullQueue{server: &server{cluster: newCluster()}, delay: 4 * time.Second}
+		var batches []time.Time
+		q.one = func(r *rotav1.SubmitActionsRequest) *rotav1.SubmitActionsResult {
+			batches = append(batches, time.Now())
+			if time.Since(began) < open {
+				return refuse(connect.CodeResourceExhausted, "QUEUE_FULL", open)
+			}
+			return q.submit(r)
+		}
+		mux := http.NewServeMux()
+		mux.Handle(rotav1connect.NewActionServiceHandler(q, codec.ForHandler()))
+		mux.Handle(rotav1connect.NewOperatorServiceHandler(q, codec.ForHandler()))
+		c, err := New(Config{Addrs: []string{"server:1"}, HTTP: direct{mux}, RetryFor: 40 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		submitted := make(chan error)
+		submit := func() {
+			_, err := c.Submit(t.Context(), spec(1))
+			submitted <- err
+		}
+		go submit()
+		synctest.Wait() // it was refused
+		_, err = c.Run(t.Context(), spec(2), func(*rotav1.RunActionResponse) {})
+		if Detail(err).GetReason() != "QUEUE_FULL" || len(q.runs) == 0 || q.runs[0].Sub(began) < open {
+			t.Errorf("ends with %v, after tries at %v", err, q.runs)
+		}
+		if err := <-submitted; err != nil {
+			t.Error(err)
+		}
+		last := q.runs[len(q.runs)-1] // refused for four seconds
+		batches = nil
+		go submit()
+		if err := <-submitted; err != nil || len(batches) != 1 || batches[0].Sub(last) < q.delay {
+			t.Errorf("submitted %v after the refusal, %v", batches[0].Sub(last), err)
+		}
+	})
+}

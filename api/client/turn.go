@@ -232,9 +232,11 @@ func (h *holder) leased(ctx context.Context) (context.Context, context.CancelFun
 }
 
 // await returns when the turn is held under a fresh lease. A held turn whose lease is
-// old, or was never counted from a call, is renewed first.
+// old, or was never counted from a call, is renewed first. It gives up when no server has
+// answered for RetryFor.
 func (h *holder) await(ctx context.Context) error {
 	var pause pacer
+	heard := time.Now()
 	for {
 		switch h.turn.State {
 		case rotav1.TurnState_TURN_STATE_HELD:
@@ -250,11 +252,13 @@ func (h *holder) await(ctx context.Context) error {
 		case err == nil && !renewed:
 			return h.ungranted()
 		case err == nil:
-			pause = pacer{}
+			pause, heard = pacer{}, time.Now()
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case !again:
 			return err
+		case time.Since(heard) > h.c.config.RetryFor:
+			return fmt.Errorf("no server has answered for %v: %w", h.c.config.RetryFor, err)
 		default:
 			if err := pause.wait(ctx, delay); err != nil {
 				return err

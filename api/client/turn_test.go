@@ -380,3 +380,14 @@ func TestWhoStopsWaitingCancels(t *testing.T) {
 		t.Errorf("ends with %v, yielded %v", err, s.yielded)
 	}
 }
+
+// TestAWaitForATurnEnds when no server answers any more, though the caller would wait for ever.
+func TestAWaitForATurnEnds(t *testing.T) {
+	c, s := holding(t)
+	c.config.RetryFor = time.Second
+	asked := func(*holder) { s.set(func() { s.silent = true }) } // the turn waits, and has an ID
+	err := c.HoldTurn(t.Context(), someTurn, func(context.Context, *rotav1.Turn) error { panic("not granted") }, asked)
+	if err == nil || !strings.Contains(err.Error(), "no server has answered for 1s") || s.yielded.GetTurnId() != 7 {
+		t.Errorf("ends with %v, yielded %v", err, s.yielded)
+	}
+}

@@ -295,6 +295,38 @@ func TestChangedFilesAreReadAgain(t *testing.T) {
 	}
 }
 
+// TestFilesThatCouldNotBeUsedAreTriedAgain: what was in the way may end without a change of the files.
+func TestFilesThatCouldNotBeUsedAreTriedAgain(t *testing.T) {
+	live := FilesIn(newPKI(t), "server")
+	s, err := newStore(live)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := s.current().cert
+	if err := Renew(filepath.Dir(live.Cert), "server", Renewal{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(live.Cert, time.Time{}, time.Now().Add(time.Minute)); err != nil { // clocks of disks are coarse
+		t.Fatal(err)
+	}
+	if err := os.Chmod(live.Key, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if s.current().cert != old {
+		t.Fatal("a key that others can read is used")
+	}
+	if err := os.Chmod(live.Key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.tried = s.tried.Add(-retryAfter)
+	if s.current().cert == old {
+		t.Error("the mended files are not in use")
+	}
+	if s.failed != nil {
+		t.Error(s.failed)
+	}
+}
+
 func TestFilesThatPeersWouldRefuseAreRefusedAtTheStart(t *testing.T) {
 	dir, foreign := newPKI(t), newPKI(t)
 	issueOdd(t, dir, "expired", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })

@@ -30,7 +30,15 @@ type store struct {
 	mu   sync.Mutex
 	seen stamp
 	good material
+	// failed is why the files as they were seen cannot be used, and tried when; nil: they are in use.
+	failed error
+	tried  time.Time
 }
+
+// retryAfter is how long files that could not be used are left alone while they look the same. What is
+// in the way may end without a change of them: a mode that is mended, a clock that is behind, a
+// process that may open no more files.
+const retryAfter = 10 * time.Second
 
 // newStore reads the files; every later failure keeps what was good last.
 func newStore(f Files) (*store, error) {
@@ -54,20 +62,23 @@ func (s *store) current() material {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, err := s.files.stamp()
-	if now == s.seen {
+	if now == s.seen && (s.failed == nil || time.Since(s.tried) < retryAfter) {
 		return s.good
 	}
-	s.seen = now
+	s.seen, s.tried = now, time.Now()
 	var fresh material
 	if err == nil {
 		fresh, err = s.files.load()
 	}
 	if err != nil {
-		// Half of a renewal, or a mistake: the old certificate is better than
-		// none, and the next change of a file is another chance.
-		hclog.L().Warn("TLS files changed and cannot be used, the old ones stay in use", "error", err)
+		// Half of a renewal, or a mistake: the old certificate is better than none.
+		if s.failed == nil || s.failed.Error() != err.Error() { // once, not at every look
+			hclog.L().Warn("TLS files changed and cannot be used, the old ones stay in use", "error", err)
+		}
+		s.failed = err
 		return s.good
 	}
+	s.failed = nil
 	hclog.L().Info("read changed TLS files", "cert", s.files.Cert)
 	s.good = fresh
 	return s.good

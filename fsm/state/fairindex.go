@@ -52,6 +52,7 @@ var shareIndexes = []index{
 	ordered("heads", func(x *indexes) **btree.BTreeG[queueHead] { return &x.heads }, queueHead.less),
 	ordered("waiting", func(x *indexes) **btree.BTreeG[waitingOf] { return &x.waiting }, waitingOf.less),
 	mapped("held", func(x *indexes) **btree.Map[NamespaceID, Held] { return &x.held }),
+	mapped("promised", func(x *indexes) **btree.Map[NamespaceID, Promised] { return &x.promised }),
 }
 
 // keepShares builds the indexes by namespace when namespaces begin to share, which takes a walk
@@ -70,7 +71,9 @@ func (s *State) keepShares() {
 		return
 	}
 	x.queue.Scan(func(k queued) bool {
-		s.indexShare(db(s).actions.get(k.id), k.queue.Queue())
+		a := db(s).actions.get(k.id)
+		s.indexShare(a, k.queue.Queue())
+		s.countPromised(nil, a)
 		return true
 	})
 	db(s).attempts.scan(0, func(r *Attempt) bool {
@@ -145,6 +148,52 @@ type Held struct {
 	// Resuming are the cores that resumed actions lack and may have, Limited those of resumed
 	// actions that wait for a limit. New actions get none of them.
 	Resuming, Limited int
+	// Promised is what queued actions need for which nodes are reserved: the others of the namespace
+	// leave it to them, or a node could stay reserved for an action that may not start.
+	Promised Promised
+}
+
+// Promised is what actions with a reservation need at least.
+type Promised struct {
+	Running, Cores, GPUs int
+	Memory               uint64 // bytes
+}
+
+// Plus adds what an action needs, with all of its gang, or takes it out again.
+func (p Promised) Plus(a *Action, by int) Promised {
+	n := by * max(1, int(a.GangSize))
+	p.Running += n
+	p.Cores += n * int(a.CoresMin)
+	if a.Trajectory == 0 {
+		p.Memory += uint64(n) * a.Memory
+	}
+	if g := a.GPUs(); g != nil {
+		p.GPUs += n * int(g.Degrees[0])
+	}
+	return p
+}
+
+// countPromised counts an action in place of the row before; nil: there was none. The first of a gang
+// stands for all.
+func (s *State) countPromised(old, r *Action) {
+	if !db(s).index.shares {
+		return
+	}
+	promised := func(a *Action) bool {
+		return a != nil && a.State == ActionQueued && a.ReservedOn != 0 && (a.Gang == 0 || a.Gang == a.ID)
+	}
+	if was, is := promised(old), promised(r); was != is {
+		a, by := r, 1
+		if was {
+			a, by = old, -1
+		}
+		p, _ := db(s).index.promised.Get(a.Namespace)
+		if p = p.Plus(a, by); p == (Promised{}) {
+			db(s).index.promised.Delete(a.Namespace)
+		} else {
+			db(s).index.promised.Set(a.Namespace, p)
+		}
+	}
 }
 
 // countWaiting counts a queued action.
@@ -231,6 +280,7 @@ func (s *State) HeldBy(id NamespaceID) (h Held) {
 	case db(s).index.shares:
 		h, _ = db(s).index.held.Get(id)
 		h.Memory += s.Opened(id).Memory
+		h.Promised, _ = db(s).index.promised.Get(id)
 		s.addResumed(&h, id)
 		return h
 	case s.NamespaceCount() > 1:

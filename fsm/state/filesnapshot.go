@@ -96,15 +96,32 @@ func (s *State) PutFileSnapshot(r *FileSnapshot) {
 	if old := db(s).fileSnapshots.put(db(s).enc, r.ID, r); old == nil {
 		s.refer(r.Namespace, 0, 1)
 	}
-	include(db(s).index.nodeFileSnapshots, nodeFileSnapshot{r.Node, r.ID}, !r.State.Ended())
+	s.indexFileSnapshot(r, true)
 }
 
 // DeleteFileSnapshot forgets a snapshot of files.
 func (s *State) DeleteFileSnapshot(id FileSnapshotID) {
 	if old := db(s).fileSnapshots.delete(id); old != nil {
 		s.refer(old.Namespace, 0, -1)
-		include(db(s).index.nodeFileSnapshots, nodeFileSnapshot{old.Node, old.ID}, false)
+		s.indexFileSnapshot(old, false)
 	}
+}
+
+// indexFileSnapshot has a snapshot among those of its node, or among those that have ended: of which
+// there are none on any node.
+func (s *State) indexFileSnapshot(r *FileSnapshot, kept bool) {
+	include(db(s).index.nodeFileSnapshots, nodeFileSnapshot{r.Node, r.ID}, kept && !r.State.Ended())
+	if kept && r.State.Ended() {
+		db(s).index.endedFileSnapshots.Set(r.ID, struct{}{})
+	} else {
+		db(s).index.endedFileSnapshots.Delete(r.ID)
+	}
+}
+
+// OldestEndedSnapshot returns the oldest snapshot of which nothing is left.
+func (s *State) OldestEndedSnapshot() (id FileSnapshotID, ok bool) {
+	id, _, ok = db(s).index.endedFileSnapshots.Min()
+	return id, ok
 }
 
 // indexFork has a trajectory among the forks of its node, or not.

@@ -37,8 +37,11 @@ type indexes struct {
 	heads   *btree.BTreeG[queueHead]
 	waiting *btree.BTreeG[waitingOf]
 	held    *btree.Map[NamespaceID, Held]
-	// resumed has the attempts that wait to go on, by namespace.
-	resumed *btree.BTreeG[resumed]
+	// promised is what is promised to actions for which nodes are reserved; it is kept with those.
+	promised *btree.Map[NamespaceID, Promised]
+	// resumed has the attempts that wait to go on, by namespace, resumedCores the cores that they lack.
+	resumed      *btree.BTreeG[resumed]
+	resumedCores *btree.Map[NamespaceID, resumedCores]
 	// Queued actions of a pool, those of them that wait for a quota, and those of the
 	// trajectories of a node: whatever they wait for.
 	poolQueued, poolForQuota *btree.Map[PoolID, int]
@@ -90,10 +93,11 @@ type indexes struct {
 	trajectoryMigrations *btree.BTreeG[trajectoryMigration]
 	endedMigrations      *btree.BTreeG[endedMigration]
 	migrationCounts      MigrationCounts
-	// nodeFileSnapshots has the snapshots of files that are on each node, forks the open trajectories
-	// there that began with one.
-	nodeFileSnapshots *btree.BTreeG[nodeFileSnapshot]
-	forks             *btree.BTreeG[fork]
+	// nodeFileSnapshots has the snapshots of files that are on each node, endedFileSnapshots those of
+	// which nothing is left, forks the open trajectories that began with one, by node.
+	nodeFileSnapshots  *btree.BTreeG[nodeFileSnapshot]
+	endedFileSnapshots *btree.Map[FileSnapshotID, struct{}]
+	forks              *btree.BTreeG[fork]
 
 	// policyWorkers has the workers of each policy, leavingWorkers those of them whose idle
 	// trajectories go to others, workerDues those to which something happens by log time.
@@ -235,8 +239,9 @@ var indexed = [...]index{
 	mapped("queueLen", func(x *indexes) **btree.Map[QueueKey, int] { return &x.queueLen }),
 	mapped("nsQueued", func(x *indexes) **btree.Map[NamespaceID, int] { return &x.nsQueued }),
 	mapped("nsTrajectories", func(x *indexes) **btree.Map[NamespaceID, Opened] { return &x.nsTrajectories }),
-	shareIndexes[0], shareIndexes[1], shareIndexes[2], shareIndexes[3],
+	shareIndexes[0], shareIndexes[1], shareIndexes[2], shareIndexes[3], shareIndexes[4],
 	ordered("resumed", func(x *indexes) **btree.BTreeG[resumed] { return &x.resumed }, resumed.less),
+	mapped("resumedCores", func(x *indexes) **btree.Map[NamespaceID, resumedCores] { return &x.resumedCores }),
 	mapped("poolQueued", func(x *indexes) **btree.Map[PoolID, int] { return &x.poolQueued }),
 	mapped("poolForQuota", func(x *indexes) **btree.Map[PoolID, int] { return &x.poolForQuota }),
 	mapped("nodeQueued", func(x *indexes) **btree.Map[NodeID, int] { return &x.nodeQueued }),
@@ -263,6 +268,7 @@ var indexed = [...]index{
 	ordered("trajectoryMigrations", func(x *indexes) **btree.BTreeG[trajectoryMigration] { return &x.trajectoryMigrations }, trajectoryMigration.less),
 	ordered("endedMigrations", func(x *indexes) **btree.BTreeG[endedMigration] { return &x.endedMigrations }, endedMigration.less),
 	ordered("nodeFileSnapshots", func(x *indexes) **btree.BTreeG[nodeFileSnapshot] { return &x.nodeFileSnapshots }, nodeFileSnapshot.less),
+	mapped("endedFileSnapshots", func(x *indexes) **btree.Map[FileSnapshotID, struct{}] { return &x.endedFileSnapshots }),
 	ordered("forks", func(x *indexes) **btree.BTreeG[fork] { return &x.forks }, fork.less),
 	ordered("policyWorkers", func(x *indexes) **btree.BTreeG[policyWorker] { return &x.policyWorkers }, policyWorker.less),
 	ordered("leavingWorkers", func(x *indexes) **btree.BTreeG[policyWorker] { return &x.leavingWorkers }, policyWorker.less),

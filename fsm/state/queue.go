@@ -50,6 +50,10 @@ const (
 	// GangTeardown is the end of a gang, by its first action: one of its members did not succeed.
 	GangTeardown
 
+	// NamespaceRoom is a namespace with limits that may hold more than before: actions of it may start,
+	// and resumed ones go on.
+	NamespaceRoom
+
 	queueKinds // how many there are
 )
 

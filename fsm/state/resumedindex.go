@@ -10,6 +10,10 @@ type resumed struct {
 	limited   bool
 }
 
+// resumedCores are the cores that the resumed attempts of a namespace lack: of those that may have them,
+// and of those that wait for a limit. Each pass asks, so they are counted and not added up.
+type resumedCores struct{ attempts, resuming, limited int }
+
 func (a resumed) less(b resumed) bool {
 	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.action, b.action)) < 0
 }
@@ -17,10 +21,29 @@ func (a resumed) less(b resumed) bool {
 // indexResumed indexes an attempt in place of the row before; nil: none.
 func (s *State) indexResumed(old, r *Attempt) {
 	if old != nil && old.Ice >= IceThawing {
-		db(s).index.resumed.Delete(s.resumedOf(old))
+		k := s.resumedOf(old)
+		db(s).index.resumed.Delete(k)
+		s.countResumed(k, -1)
 	}
 	if r != nil && r.Ice >= IceThawing {
-		db(s).index.resumed.Set(s.resumedOf(r))
+		k := s.resumedOf(r)
+		db(s).index.resumed.Set(k)
+		s.countResumed(k, 1)
+	}
+}
+
+// countResumed counts the cores that an attempt lacks.
+func (s *State) countResumed(k resumed, by int) {
+	c, _ := db(s).index.resumedCores.Get(k.namespace)
+	if c.attempts += by; k.limited {
+		c.limited += by * int(k.lacks)
+	} else {
+		c.resuming += by * int(k.lacks)
+	}
+	if c.attempts == 0 {
+		db(s).index.resumedCores.Delete(k.namespace)
+	} else {
+		db(s).index.resumedCores.Set(k.namespace, c)
 	}
 }
 
@@ -40,14 +63,8 @@ func (s *State) visitResumed(id NamespaceID, fn func(resumed) bool) {
 }
 
 func (s *State) addResumed(h *Held, id NamespaceID) {
-	s.visitResumed(id, func(k resumed) bool {
-		if k.limited {
-			h.Limited += int(k.lacks)
-		} else {
-			h.Resuming += int(k.lacks)
-		}
-		return true
-	})
+	c, _ := db(s).index.resumedCores.Get(id)
+	h.Resuming, h.Limited = c.resuming, c.limited
 }
 
 // FirstLimited returns the oldest action of a namespace that was resumed and waits for its limit of

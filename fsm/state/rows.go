@@ -230,7 +230,7 @@ func (r *Trajectory) Paused() bool { return r.PausedAt != 0 }
 // ClosesAt returns the log time at which it closes by itself if nothing happens before; 0:
 // never.
 func (r *Trajectory) ClosesAt() int64 {
-	switch idle := r.IdleSince + r.IdleTimeoutNS; {
+	switch idle := Saturated(r.IdleSince, r.IdleTimeoutNS); {
 	case r.State >= TrajectoryClosing || r.Paused():
 		return 0
 	case r.IdleTimeoutNS > 0 && r.Live == 0 && (r.Deadline == 0 || idle < r.Deadline):

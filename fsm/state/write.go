@@ -247,6 +247,7 @@ func (s *State) trajectoryTimer(r *Trajectory) (timer, bool) {
 // PutAction stores an action.
 func (s *State) PutAction(r *Action) {
 	old := db(s).actions.put(db(s).enc, r.ID, r)
+	s.countPromised(old, r)
 	if old != nil {
 		if s.sameIndexes(old, r) {
 			return

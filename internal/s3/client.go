@@ -3,6 +3,7 @@ package s3
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/xml"
@@ -26,6 +27,11 @@ const (
 	retryPause = time.Second
 	// answerBytesMax bounds what is read of an answer that is no object.
 	answerBytesMax = 4 << 20
+	// stallMax is how long a store may take to begin its answer, and how long no byte may pass in
+	// either direction.
+	stallMax = 2 * time.Minute
+	// uploadHeader is metadata that tells an object of one multipart upload from all others.
+	uploadHeader = "X-Amz-Meta-Rota-Upload"
 )
 
 var (
@@ -44,6 +50,8 @@ type Bucket struct {
 	HTTP         *http.Client
 	// PartBytes is the size of parts; 0: PartBytes.
 	PartBytes int64
+	// StallMax is how long no byte may pass; 0: two minutes.
+	StallMax time.Duration
 }
 
 // Parse splits s3://BUCKET/KEY; ok is false for what is no such address.
@@ -59,10 +67,8 @@ func Parse(address string) (bucket, key string, ok bool) {
 // shared is the client of all buckets, so that buckets of one store share its connections.
 var shared = &http.Client{Transport: transport(), CheckRedirect: noRedirect}
 
-// transport gives up on a store that does not begin to answer.
 func transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.ResponseHeaderTimeout = 2 * time.Minute
 	t.MaxIdleConnsPerHost = 16
 	return t
 }
@@ -77,6 +83,8 @@ type call struct {
 	// body is read again for each try, sum its SHA-256 in hex.
 	body *io.SectionReader
 	sum  string
+	// upload is the value of uploadHeader; empty: none.
+	upload string
 }
 
 // send makes a call and returns its answer, whose body must be closed. A store that does not answer,
@@ -108,18 +116,31 @@ func (b *Bucket) try(ctx context.Context, c call) (*http.Response, error) {
 		path += "/" + c.key
 	}
 	u := url.URL{Scheme: b.Endpoint.Scheme, Host: b.Endpoint.Host, Path: path, RawPath: escape(path, true), RawQuery: canonicalQuery(c.query)}
+	w, ctx := newWatchdog(ctx, b.StallMax)
 	r, err := http.NewRequestWithContext(ctx, c.method, u.String(), nil)
 	if err != nil {
+		w.end()
 		return nil, err
 	}
 	sum := c.sum
 	if c.body == nil {
 		sum = hexSum(nil)
 	} else {
-		r.Body, r.ContentLength = io.NopCloser(io.NewSectionReader(c.body, 0, c.body.Size())), c.body.Size()
+		r.Body, r.ContentLength = io.NopCloser(w.sent(io.NewSectionReader(c.body, 0, c.body.Size()))), c.body.Size()
+	}
+	if c.upload != "" {
+		r.Header.Set(uploadHeader, c.upload)
 	}
 	sign(r, sum, b.Region, b.Credentials, time.Now())
-	return b.HTTP.Do(r)
+	resp, err := b.HTTP.Do(r)
+	if err != nil {
+		err = w.why(err)
+		w.end()
+		return nil, err
+	}
+	w.timer.Stop()
+	resp.Body = &received{resp.Body, w}
+	return resp, nil
 }
 
 // errorOf is what a store says of a call that failed. It closes the answer.
@@ -186,7 +207,8 @@ type piece struct {
 // putParts uploads an object in parts, and drops them if it cannot be completed.
 func (b *Bucket) putParts(ctx context.Context, key string, from io.ReaderAt, size, part int64) (err error) {
 	var begun struct{ UploadId string }
-	if _, err := b.do(ctx, call{method: http.MethodPost, key: key, query: url.Values{"uploads": {""}}}, &begun); err != nil {
+	mark := rand.Text()
+	if _, err := b.do(ctx, call{method: http.MethodPost, key: key, query: url.Values{"uploads": {""}}, upload: mark}, &begun); err != nil {
 		return err
 	}
 	if begun.UploadId == "" {
@@ -227,6 +249,16 @@ func (b *Bucket) putParts(ctx context.Context, key string, from io.ReaderAt, siz
 	if err != nil {
 		return err
 	}
+	// An answer that was lost leaves open whether the object is there. The next try then finds no
+	// upload any more.
+	if err = b.complete(ctx, key, upload(""), list); err != nil && b.isOf(ctx, key, mark) {
+		err = nil
+	}
+	return err
+}
+
+// complete makes an object of the parts that the store has.
+func (b *Bucket) complete(ctx context.Context, key string, upload url.Values, list []byte) error {
 	body, sum, err := bodyOf(bytes.NewReader(list), 0, int64(len(list)))
 	if err != nil {
 		return err
@@ -236,13 +268,19 @@ func (b *Bucket) putParts(ctx context.Context, key string, from io.ReaderAt, siz
 		XMLName       xml.Name
 		Code, Message string
 	}
-	if _, err := b.do(ctx, call{method: http.MethodPost, key: key, query: upload(""), body: body, sum: sum}, &done); err != nil {
+	if _, err := b.do(ctx, call{method: http.MethodPost, key: key, query: upload, body: body, sum: sum}, &done); err != nil {
 		return err
 	}
 	if done.XMLName.Local != "CompleteMultipartUploadResult" {
 		return fmt.Errorf("the object store cannot complete %q: %s %s", key, done.Code, done.Message)
 	}
 	return nil
+}
+
+// isOf reports whether an object was made by the upload with a mark.
+func (b *Bucket) isOf(ctx context.Context, key, mark string) bool {
+	header, err := b.do(ctx, call{method: http.MethodHead, key: key}, nil)
+	return err == nil && header.Get(uploadHeader) == mark
 }
 
 // Get copies an object. What it has written before an error is of no use.
@@ -309,8 +347,11 @@ func (b *Bucket) List(ctx context.Context, prefix string) (keys []string, err er
 		for _, o := range page.Contents {
 			keys = append(keys, o.Key)
 		}
-		if !page.IsTruncated || page.NextContinuationToken == "" {
+		if !page.IsTruncated {
 			return keys, nil
+		}
+		if next := page.NextContinuationToken; next == "" || next == q.Get("continuation-token") {
+			return nil, fmt.Errorf("the object store does not say how the list of %q goes on: does it know ListObjectsV2?", prefix)
 		}
 		q.Set("continuation-token", page.NextContinuationToken)
 	}

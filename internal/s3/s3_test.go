@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -105,6 +106,73 @@ func TestStoresThatFail(t *testing.T) {
 		if _, err := FromEnvironment("bucket"); err == nil || !strings.Contains(err.Error(), "AWS_") {
 			t.Errorf("%s=%q: %v", name, value, err)
 		}
+	}
+}
+
+// TestACompletionWithoutAnAnswer: an upload whose last answer is lost has succeeded, and is told from an
+// older object of the same name.
+func TestACompletionWithoutAnAnswer(t *testing.T) {
+	s, b := newBucket(t)
+	b.PartBytes = 10
+	const text = "a text of many parts"
+	completes := func(r *http.Request) bool {
+		return r.Method == http.MethodPost && r.URL.Query().Has("uploadId")
+	}
+	s.Objects["/k"], s.After = []byte("another text, so long"), completes
+	if err := b.Put(t.Context(), "k", strings.NewReader(text), int64(len(text))); err != nil || string(s.Objects["/k"]) != text {
+		t.Errorf("a completion whose answer was lost: %v, and the object is %q", err, s.Objects["/k"])
+	}
+	s.After, s.Before = nil, func(r *http.Request) int {
+		if completes(r) {
+			return http.StatusForbidden
+		}
+		return 0
+	}
+	if err := b.Put(t.Context(), "k", strings.NewReader("A TEXT OF MANY PARTS"), int64(len(text))); err == nil || string(s.Objects["/k"]) != text {
+		t.Errorf("a completion that was refused: %v, and the object is %q", err, s.Objects["/k"])
+	}
+}
+
+// TestAStoreThatStalls: a store that takes or gives no byte any more is given up.
+func TestAStoreThatStalls(t *testing.T) {
+	stop := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			w.Header().Set("Content-Length", "8")
+			_, _ = w.Write([]byte("text"))
+			_ = http.NewResponseController(w).Flush()
+		}
+		<-stop
+	}))
+	defer server.Close()
+	defer close(stop)
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Bucket{Endpoint: u, Region: s3test.Region, Name: "bucket", Credentials: example, HTTP: shared, StallMax: 50 * time.Millisecond}
+	if err := b.Get(t.Context(), "k", io.Discard); !errors.Is(err, errStalled) {
+		t.Errorf("a body that stalls: %v", err)
+	}
+	const large = 32 << 20 // more than the sockets take
+	if err := b.Put(t.Context(), "k", bytes.NewReader(make([]byte, large)), large); !errors.Is(err, errStalled) {
+		t.Errorf("a request that stalls: %v", err)
+	}
+}
+
+// TestAListThatDoesNotGoOn: a part of a list is not taken for all of it.
+func TestAListThatDoesNotGoOn(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "<ListBucketResult><Contents><Key>a</Key></Contents><IsTruncated>true</IsTruncated><NextMarker>a</NextMarker></ListBucketResult>")
+	}))
+	defer server.Close()
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Bucket{Endpoint: u, Region: s3test.Region, Name: "bucket", Credentials: example, HTTP: shared}
+	if keys, err := b.List(t.Context(), ""); err == nil {
+		t.Errorf("a list that was cut: %q", keys)
 	}
 }
 

@@ -155,6 +155,7 @@ func (a *agent) look() {
 // do does one step of the plan.
 func (a *agent) do(step plan.Step) {
 	switch step := step.(type) {
+	case plan.Abandon: // nothing comes before the supervisor here
 	case plan.Note:
 		a.trace("%v: %s", step.Key, step.Text)
 	case plan.Register:

@@ -51,7 +51,8 @@ func (r *Recent) WriteTo(w io.Writer) (int64, error) {
 // the logger changes the level of all loggers made from it.
 func NewLog(name string, level hclog.Level, format string, w io.Writer) (hclog.Logger, *Recent) {
 	recent := &Recent{}
+	// A line is remembered first: w may be a full disk.
 	return hclog.New(&hclog.LoggerOptions{
-		Name: name, Level: level, JSONFormat: format == JSON, Output: io.MultiWriter(w, recent),
+		Name: name, Level: level, JSONFormat: format == JSON, Output: io.MultiWriter(recent, w),
 	}), recent
 }

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -218,6 +219,21 @@ func TestALogRemembersItsNewestLines(t *testing.T) {
 	}
 	if recent.bytes > recentBytes || len(recent.lines) != 3 {
 		t.Errorf("%d bytes and %d lines are remembered", recent.bytes, len(recent.lines))
+	}
+}
+
+// fullDisk takes nothing.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+// TestALogRemembersWhatItCannotWrite: an operator can still ask for it.
+func TestALogRemembersWhatItCannotWrite(t *testing.T) {
+	logger, recent := NewLog("server", hclog.Info, Text, fullDisk{})
+	logger.Info("one")
+	logger.Info("two")
+	if len(recent.lines) != 2 {
+		t.Errorf("%d lines are remembered", len(recent.lines))
 	}
 }
 

@@ -1,6 +1,8 @@
 package model
 
 import (
+	"math"
+
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
 )
@@ -47,6 +49,14 @@ func (m *Model) watchDeadline(t *trajectory) {
 	}
 }
 
+// idleUntil is when its idle time ends: never, if that is beyond all times.
+func (t *trajectory) idleUntil() int64 {
+	if t.IdleTimeoutNS > math.MaxInt64-t.IdleSince {
+		return math.MaxInt64
+	}
+	return t.IdleSince + t.IdleTimeoutNS
+}
+
 // closesAt is the earlier of its deadline and the end of its idle time; 0: neither.
 func (t *trajectory) closesAt() int64 {
 	if t.Paused() {
@@ -54,7 +64,7 @@ func (t *trajectory) closesAt() int64 {
 	}
 	at := t.Deadline
 	if t.IdleTimeoutNS > 0 && len(t.live) == 0 {
-		if idle := t.IdleSince + t.IdleTimeoutNS; at == 0 || idle < at {
+		if idle := t.idleUntil(); at == 0 || idle < at {
 			at = idle
 		}
 	}

@@ -61,7 +61,7 @@ func (m *Model) createSnapshot(c *logv1.CreateSnapshot, got *logv1.Result) error
 	v.refuse(len(c.GetName()) > nameBytesMax, "INVALID")
 	v.refuse(t == nil, "TRAJECTORY_NOT_FOUND")
 	v.refuse(t != nil && t.State == state.TrajectoryPending, "TRAJECTORY_PENDING")
-	v.refuse(t != nil && t.State >= state.TrajectoryClosing, "TRAJECTORY_ENDED")
+	v.refuse(t != nil && (t.State >= state.TrajectoryClosing || t.State == state.TrajectoryOpen && m.nodeByID[t.Node].State != state.NodeUp), "TRAJECTORY_ENDED")
 	var oldest *state.FileSnapshot
 	onNode := 0
 	for _, r := range m.snapshots.all {

@@ -153,7 +153,7 @@ func (m *Model) leaveQueue(a *action) {
 
 func (m *Model) watchIdle(t *trajectory) {
 	if t.IdleTimeoutNS > 0 && t.State < state.TrajectoryClosing && !t.Paused() {
-		m.due.push(deadline{at: t.IdleSince + t.IdleTimeoutNS, id: uint64(t.ID), kind: closeIdle})
+		m.due.push(deadline{at: t.idleUntil(), id: uint64(t.ID), kind: closeIdle})
 	}
 }
 

@@ -23,14 +23,14 @@ var agents = []Mutant{
 		Bug:  "what runs on a node goes on when its lease has ended",
 		Edits: []Edit{
 			{"agent/plan/session.go", "		if s.lease.Expired(now) {\n", "		if s.lease.Expired(now) && s.lease.deadline == 0 {\n"},
-			{"agent/runtime/supervisor.go", "	due := s.deadline != 0 && ", "	due := s.deadline < 0 && "},
+			{"agent/runtime/deadline.go", "	due := s.deadline != 0 && ", "	due := s.deadline < 0 && "},
 		},
 		Hunt: run("agent-partitions", "--count", "4"),
 	},
 	{
 		Name: "supervisor-ignores-its-deadline",
 		Bug:  "a supervisor relies on its agent to kill what the lease no longer allows",
-		Edits: []Edit{{"agent/runtime/supervisor.go",
+		Edits: []Edit{{"agent/runtime/deadline.go",
 			"	due := s.deadline != 0 && ",
 			"	due := s.deadline < 0 && "}},
 		Hunt: run("pause-agents"),

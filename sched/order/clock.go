@@ -24,7 +24,7 @@ func Grant(v Shares, r *state.FairClocks, q state.Queue, ns state.NamespaceID, u
 		r = &state.FairClocks{Queue: q.Key()}
 	}
 	own := r.Clock(ns)
-	chargedUS = units * heldUS(r, own)
+	chargedUS = Charge(units, heldUS(r, own))
 	passed := max(0, own.Lead)
 	own.Lead = ahead(own.Lead-passed, v, ns, max(int64(chargedUS), int64(v.SettingsOf(ns).Weight)))
 	out = r.With(own)
@@ -37,16 +37,21 @@ func Grant(v Shares, r *state.FairClocks, q state.Queue, ns state.NamespaceID, u
 		if !v.Waits(c.Namespace, q) {
 			c.Lead = max(c.Lead, 0)
 		}
-		credit := int64(creditMax * heldUS(r, *c) / uint64(v.SettingsOf(c.Namespace).Weight))
+		credit := int64(Charge(creditMax, heldUS(r, *c)) / uint64(v.SettingsOf(c.Namespace).Weight))
 		c.Lead = max(c.Lead, -credit)
 	}
 	return out, chargedUS
 }
 
+// Charge is what so many units cost that are held for a time, in unit-microseconds. It is bounded as
+// clocks are: a thousand million units for some hours are more than 64 bits.
+func Charge(units, heldUS uint64) uint64 { return min(leadMax, state.MulDiv(units, heldUS, 1)) }
+
 // Settle corrects what a namespace was charged for a grant when it ends, and learns how long it
-// was held. What was really used is in unit-microseconds, as what was charged.
+// was held: nothing, if it was not. What was really used is in unit-microseconds, as what was charged.
 func Settle(v Shares, r *state.FairClocks, ns state.NamespaceID, chargedUS, usedUS, heldUS uint64) *state.FairClocks {
 	own := r.Clock(ns)
+	usedUS, chargedUS = min(usedUS, leadMax), min(chargedUS, leadMax)
 	own.Lead = ahead(own.Lead, v, ns, int64(usedUS)-int64(chargedUS))
 	own.MeanUS = learned(own.MeanUS, heldUS)
 	out := r.With(own)
@@ -67,8 +72,8 @@ func heldUS(r *state.FairClocks, own state.FairClock) uint64 {
 
 // learned is a mean with one more value.
 func learned(mean, us uint64) uint64 {
-	if us = max(us, 1); mean == 0 {
-		return us
+	if us == 0 || mean == 0 {
+		return max(us, mean)
 	}
 	return max(1, (mean*(meanPart-1)+us)/meanPart)
 }

@@ -174,3 +174,34 @@ func TestExceeds(t *testing.T) {
 		}
 	}
 }
+
+// TestChargesDoNotOverflow: many units for a long time are never charged less than few.
+func TestChargesDoNotOverflow(t *testing.T) {
+	const units, day = 1_000_000_000, 24 * 3600 * 1_000_000
+	s := shared(1, 1)
+	q := state.QueueOf(state.QuotaQueue, state.QuotaID(1))
+	r := &state.FairClocks{Queue: q.Key(), MeanUS: day, Clocks: []state.FairClock{{Namespace: 1, MeanUS: day}, {Namespace: 2, MeanUS: day}}}
+	granted, charged := Grant(s, r, q, 1, units)
+	if lead := granted.Clock(1).Lead; lead != leadMax || charged != leadMax {
+		t.Errorf("%d units for a day are charged %d, and the clock is at %d", units, charged, lead)
+	}
+	if lead := Settle(s, r, 1, 1, leadMax*8, day).Clock(1).Lead; lead < leadMax/2 {
+		t.Errorf("when they are settled, the clock is at %d", lead)
+	}
+	long := &state.FairClocks{Queue: q.Key(), MeanUS: 1 << 53, Clocks: r.Clocks}
+	long = long.With(state.FairClock{Namespace: 2, Lead: -5})
+	if lead := must(Grant(s, long, q, 1, 1)).Clock(2).Lead; lead > 0 {
+		t.Errorf("one that does not wait is at %d", lead)
+	}
+}
+
+func must(r *state.FairClocks, _ uint64) *state.FairClocks { return r }
+
+// TestWhatWasNotHeldTeachesNothing: how long a grant is held is not learned from one that was given
+// back unused.
+func TestWhatWasNotHeldTeachesNothing(t *testing.T) {
+	r := &state.FairClocks{MeanUS: 5000, Clocks: []state.FairClock{{Namespace: 1, MeanUS: 7000}}}
+	if got := Settle(shared(1), r, 1, 7000, 0, 0); got.MeanUS != 5000 || got.Clock(1).MeanUS != 7000 {
+		t.Errorf("it is %d of all, and %d of its namespace", got.MeanUS, got.Clock(1).MeanUS)
+	}
+}

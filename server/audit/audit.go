@@ -146,12 +146,12 @@ func (l *Log) batch(line []byte) []byte {
 // write appends lines. It tries again until it succeeds or the log is closed, and never writes a
 // part of a line that is not completed.
 func (l *Log) write(lines []byte) {
-	for {
-		if l.size > 0 && l.size+int64(len(lines)) > l.o.BytesMax {
-			if err := l.rotate(); err != nil {
-				l.o.Logger.Error("the audit log cannot be renamed; it grows on", "path", l.o.Path, "error", err)
-			}
+	if l.size > 0 && l.size+int64(len(lines)) > l.o.BytesMax { // here a line begins
+		if err := l.rotate(); err != nil {
+			l.o.Logger.Error("the audit log cannot be renamed; it grows on", "path", l.o.Path, "error", err)
 		}
+	}
+	for {
 		n, err := l.file.Write(lines)
 		l.size += int64(n)
 		if lines = lines[n:]; err == nil {
@@ -192,8 +192,12 @@ func (l *Log) reopenFile() error {
 	return errors.Join(old.Sync(), old.Close())
 }
 
-// rotate renames the files and begins a new one.
+// rotate renames the files and begins a new one. If the file was renamed already and no new one could
+// be opened then, nothing is renamed: else each further try would push an older file out.
 func (l *Log) rotate() error {
+	if _, err := os.Stat(l.o.Path); errors.Is(err, os.ErrNotExist) {
+		return l.reopenFile()
+	}
 	name := func(n int) string { return l.o.Path + "." + strconv.Itoa(n) }
 	for n := l.o.Files - 1; n >= 1; n-- {
 		if err := os.Rename(name(n), name(n+1)); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -117,6 +117,30 @@ func TestFilesAreRenamedBySize(t *testing.T) {
 	}
 }
 
+// TestAMissingFilePushesNoOlderOneOut: after a rename without a new file, as when no file can be
+// opened, the next rename is of the new file only.
+func TestAMissingFilePushesNoOlderOneOut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	if err := os.WriteFile(path+".1", []byte("{\"N\":7}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, Options{Path: path, BytesMax: 1, Files: 1})
+	l.Write(line{N: 1})
+	if err := l.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	l.Write(line{N: 2})
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if old, fresh := read(t, path+".1"), read(t, path); fmt.Sprint(old, fresh) != "[7] [2]" {
+		t.Errorf("the old file has %v, the new one %v", old, fresh)
+	}
+}
+
 // TestAFileThatWasRenamedIsOpenedAgain: as logrotate does, with a signal.
 func TestAFileThatWasRenamedIsOpenedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")

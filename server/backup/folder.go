@@ -72,8 +72,8 @@ func (f *Folder) Name(at time.Time) string {
 
 const stamp = "20060102T150405.000000000Z"
 
-// List returns the backups, the oldest first. Other files are left out.
-func (f *Folder) List() (out []Kept, err error) {
+// List returns the backups in the order of SortByAge. Other files are left out.
+func (f *Folder) List(now time.Time) (out []Kept, err error) {
 	list, err := os.ReadDir(f.dir)
 	if err != nil {
 		return nil, err
@@ -83,8 +83,31 @@ func (f *Folder) List() (out []Kept, err error) {
 			out = append(out, Kept{filepath.Join(f.dir, item.Name()), at})
 		}
 	}
-	slices.SortFunc(out, func(a, b Kept) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Path, b.Path)) })
+	SortByAge(out, now)
 	return out, nil
+}
+
+// SortByAge sorts backups, the oldest first. A backup that is dated after now was made while the
+// clock was wrong. It comes before all others: if it counted as the newest, no backup would be due
+// until its time, and each new one would be removed in its place.
+func SortByAge(list []Kept, now time.Time) {
+	slices.SortFunc(list, func(a, b Kept) int {
+		if ahead := a.Time.After(now); ahead != b.Time.After(now) {
+			if ahead {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Path, b.Path))
+	})
+}
+
+// Newest returns the newest of sorted backups that was not made while the clock was wrong.
+func Newest(sorted []Kept, now time.Time) (newest Kept, ok bool) {
+	if len(sorted) == 0 || sorted[len(sorted)-1].Time.After(now) {
+		return Kept{}, false
+	}
+	return sorted[len(sorted)-1], true
 }
 
 // TimeOf returns the time that the name of a backup in a folder says; ok is false for other names.
@@ -96,8 +119,8 @@ func TimeOf(name string) (at time.Time, ok bool) {
 
 // Prune removes the oldest backups beyond those that are kept, and returns how many there
 // are then.
-func (f *Folder) Prune() (int, error) {
-	list, err := f.List()
+func (f *Folder) Prune(now time.Time) (int, error) {
+	list, err := f.List(now)
 	for len(list) > f.retain && err == nil {
 		err = os.Remove(list[0].Path)
 		list = list[1:]

@@ -31,11 +31,11 @@ func TestFolderKeepsTheNewest(t *testing.T) {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	for i := range 4 {
 		write(t, f.Name(at.Add(time.Duration(i)*time.Hour)), "x")
-		if _, err := f.Prune(); err != nil {
+		if _, err := f.Prune(at.Add(time.Duration(i) * time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	list, err := f.List()
+	list, err := f.List(at.Add(4 * time.Hour))
 	if err != nil || len(list) != 2 || !list[1].Time.Equal(at.Add(3*time.Hour)) {
 		t.Errorf("%v: %v", list, err)
 	}
@@ -63,5 +63,39 @@ func TestTakeRemovesWhatIsUnfinished(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "*", "*.tmp"))
 	if err != nil || len(left) != 0 && filepath.Base(left[0]) != "kept.tmp" || len(left) > 1 {
 		t.Errorf("left are %v: %v", left, err)
+	}
+}
+
+// TestBackupsFromTheFuture: backups that were made while the clock was ahead are removed first, and
+// none of them counts as the newest.
+func TestBackupsFromTheFuture(t *testing.T) {
+	f, err := Take(t.TempDir(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	write(t, f.Name(now.AddDate(1, 0, 0)), "x")
+	write(t, f.Name(now.AddDate(2, 0, 0)), "x")
+	list, err := f.List(now)
+	if err != nil || len(list) != 2 {
+		t.Fatalf("%v: %v", list, err)
+	}
+	if newest, ok := Newest(list, now); ok {
+		t.Errorf("%v counts as the newest", newest)
+	}
+	for range 2 {
+		now = now.Add(time.Hour)
+		write(t, f.Name(now), "x")
+		if _, err := f.Prune(now); err != nil {
+			t.Fatal(err)
+		}
+		list, err = f.List(now)
+		if newest, ok := Newest(list, now); err != nil || !ok || !newest.Time.Equal(now) {
+			t.Errorf("the newest of %v is %v: %v", list, newest, err)
+		}
+	}
+	if len(list) != 2 || !list[0].Time.Equal(now.Add(-time.Hour)) {
+		t.Errorf("left are %v", list)
 	}
 }

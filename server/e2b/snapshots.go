@@ -124,13 +124,26 @@ func (e *E2B) listSnapshots(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, page)
 }
 
-// deleteSnapshot deletes a snapshot, which SDKs call a template then.
+// deleteSnapshot deletes a snapshot, which SDKs call a template then. One that was deleted before gets 404,
+// which the SDK tells its caller as false. One that was there when the request arrived does not: its deletion
+// may have been asked of the cluster twice, after an answer that was lost.
 func (e *E2B) deleteSnapshot(r *http.Request, a api) (int, any, error) {
 	id, ok := snapshotOf(r.PathValue("id"))
 	if !ok {
 		return 0, nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no snapshot %.100q; templates are listed by an operator", r.PathValue("id")))
 	}
-	_, err := a.snapshots.DeleteSnapshot(r.Context(), &rotav1.DeleteSnapshotRequest{Id: id})
+	before, err := a.snapshots.GetSnapshot(r.Context(), &rotav1.GetSnapshotRequest{Id: id})
+	switch {
+	case err == nil && before.Snapshot.GetState() == rotav1.SnapshotState_SNAPSHOT_STATE_REMOVING:
+		return 0, nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("snapshot %s was deleted before", r.PathValue("id")))
+	case err != nil && connect.CodeOf(err) != connect.CodePermissionDenied: // it takes another right to delete
+		return 0, nil, err
+	}
+	known := err == nil
+	_, err = a.snapshots.DeleteSnapshot(r.Context(), &rotav1.DeleteSnapshotRequest{Id: id})
+	if known && connect.CodeOf(err) == connect.CodeNotFound {
+		err = nil
+	}
 	return http.StatusNoContent, nil, err
 }
 

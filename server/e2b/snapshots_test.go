@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -40,7 +41,28 @@ func (c *cluster) DeleteSnapshot(context.Context, *rotav1.DeleteSnapshotRequest)
 		return nil, connect.NewError(connect.CodeNotFound, errors.New("there is no snapshot"))
 	}
 	c.kept = nil
+	if c.lost {
+		return nil, refusal(connect.CodeUnavailable, "UNKNOWN_OUTCOME", time.Millisecond)
+	}
 	return &rotav1.DeleteSnapshotResponse{}, nil
+}
+
+// TestDeleteSnapshot: a deletion whose answer is lost is made again, and has deleted the snapshot. One that is
+// being removed was deleted before.
+func TestDeleteSnapshot(t *testing.T) {
+	c, server, _ := world(t)
+	for lost, want := range map[bool]int{false: http.StatusNoContent, true: http.StatusNoContent} {
+		c.lost, c.kept = lost, &rotav1.Snapshot{Id: 3, State: rotav1.SnapshotState_SNAPSHOT_STATE_READY}
+		for _, want := range []int{want, http.StatusNotFound} {
+			if got, answer, _ := call(t, "DELETE", server.URL+"/templates/rota-snapshot-3", nil); got != want {
+				t.Errorf("an answer is lost: %v: %d %q, want %d", lost, got, answer, want)
+			}
+		}
+	}
+	c.kept = &rotav1.Snapshot{Id: 3, State: rotav1.SnapshotState_SNAPSHOT_STATE_REMOVING}
+	if got, answer, _ := call(t, "DELETE", server.URL+"/templates/rota-snapshot-3", nil); got != http.StatusNotFound || c.kept == nil {
+		t.Errorf("deleted twice: %d %q", got, answer)
+	}
 }
 
 // TestSnapshots makes, lists and deletes a snapshot, and creates a sandbox that begins with it.

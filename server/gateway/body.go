@@ -63,6 +63,7 @@ const (
 	fTopLogprobs
 	fEcho
 	fSuffix
+	fStop
 	fMessages
 	fPrompt
 	fContinueFinal
@@ -79,7 +80,7 @@ const (
 var fieldNames = [fieldCount]string{
 	"model", "user", "stream", "stream_options", "priority", "rid",
 	"max_tokens", "max_completion_tokens", "min_tokens", "n", "best_of", "logprobs", "top_logprobs",
-	"echo", "suffix", "messages", "prompt", "continue_final_message", "add_generation_prompt",
+	"echo", "suffix", "stop", "messages", "prompt", "continue_final_message", "add_generation_prompt",
 	"response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
 }
 

@@ -15,8 +15,10 @@ type generation struct {
 	began bool
 	text  []byte
 	// ids are the tokens of the text, as in JSON, if the engine tells them.
-	ids       []byte
-	idsOfAll  bool
+	ids      []byte
+	idsOfAll bool
+	// lateIDs are tokens whose text has not come yet, such as a part of a character.
+	lateIDs   []byte
 	firstID   []byte
 	firstTime []byte
 	model     []byte
@@ -84,7 +86,8 @@ func (g *generation) continuable() bool {
 	case !g.fixed:
 		return false
 	}
-	return !g.seam.tokens || g.idsOfAll && len(g.ids) > 0
+	// With stop strings an engine holds text back of which it has told the tokens.
+	return !g.seam.tokens || g.idsOfAll && len(g.ids) > 0 && isNull(g.b.value(fStop))
 }
 
 // structured reports whether the answer follows a grammar, which would begin from its start again.
@@ -249,6 +252,7 @@ func (g *generation) workerEnds() {
 	if g.began {
 		g.joined = true
 	}
+	g.lateIDs = g.lateIDs[:0]
 	g.before, g.now = g.before+g.now, 0
 }
 
@@ -323,16 +327,24 @@ func (g *generation) count(c *chunk, text []byte) {
 func (g *generation) addIDs(c *chunk, text []byte) {
 	ids := c.ids.of(c.ev)
 	if len(ids) > 2 && ids[0] == '[' {
-		if len(g.ids) > 0 {
-			g.ids = append(g.ids, ',')
+		g.lateIDs = joinIDs(g.lateIDs, ids[1:len(ids)-1])
+		if len(text) == 0 {
+			return // another worker generates them again, if their text does not come
 		}
-		g.ids = append(g.ids, ids[1:len(ids)-1]...)
+		g.ids, g.lateIDs = joinIDs(g.ids, g.lateIDs), g.lateIDs[:0]
 		if len(g.text) == len(text) {
 			g.idsOfAll = true
 		}
 	} else if len(text) > 0 {
 		g.idsOfAll = false
 	}
+}
+
+func joinIDs(ids, more []byte) []byte {
+	if len(ids) > 0 {
+		ids = append(ids, ',')
+	}
+	return append(ids, more...)
 }
 
 // edits are what makes an event that of the client's one stream.

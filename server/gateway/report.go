@@ -211,6 +211,15 @@ func (r *reporter) putBack(req *rotav1.ReportGenerationsRequest) {
 	r.content = true
 }
 
+// sayAgain has the next report say what may be said twice of one that may be lost.
+func (r *reporter) sayAgain(req *rotav1.ReportGenerationsRequest) {
+	again := &rotav1.ReportGenerationsRequest{Workers: req.Workers}
+	for _, g := range req.Generations {
+		again.Generations = append(again.Generations, &rotav1.GenerationReport{TrajectoryId: g.TrajectoryId, Worker: g.Worker})
+	}
+	r.putBack(again)
+}
+
 // run sends reports until ctx is done, and then what is left.
 func (r *reporter) run(ctx context.Context) {
 	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -240,8 +249,10 @@ func (r *reporter) deliver(ctx context.Context, req *rotav1.ReportGenerationsReq
 	case err == nil:
 		return true
 	case errors.Is(err, client.ErrUnknownOutcome):
-		// It may have counted. Sent again under another ID it could count twice.
+		// It may have counted. Sent again under another ID it could count twice. Who generates, and
+		// which workers have failed, may be said twice.
 		r.lost()
+		r.sayAgain(req)
 		r.logger.Warn("it is not known whether a report has arrived", "trajectories", len(req.Generations), "error", err)
 	case client.Detail(err) != nil && client.Detail(err).RetryDelay == nil:
 		r.lost()

@@ -30,8 +30,10 @@ const (
 	// strikesMax is how many calls in a row a replica may leave without an answer in time. Then
 	// the cluster is told that it has failed.
 	strikesMax = 3
-	// probePause is how long a replica rests that could not be asked whether it is ready.
+	// probePause is how long a replica rests that could not be asked whether it is ready, and one that
+	// was ready and could not be called twice in a row. The rest grows up to restMax.
 	probePause = 200 * time.Millisecond
+	restMax    = time.Second
 )
 
 // rewards are the reward functions that the gateway knows, with their replicas and the calls that
@@ -61,18 +63,20 @@ type reward struct {
 
 // replica is one replica as the gateway sees it.
 type replica struct {
-	of       *reward
-	id       uint64
-	attempt  uint32
-	base     string // URL at the agent
-	state    rotav1.RewardReplicaState
-	ready    bool // it could be called when it was asked last
-	running  int
-	strikes  int
-	failed   string // why it is to be ended
-	said     rotav1.RewardReplicaReport
-	stop     context.CancelFunc // of the probe; nil: none is under way
-	lastUsed uint64
+	of      *reward
+	id      uint64
+	attempt uint32
+	base    string // URL at the agent
+	state   rotav1.RewardReplicaState
+	ready   bool // it could be called when it was asked last
+	running int
+	strikes int
+	// unreached counts calls in a row that could not be passed on to it.
+	unreached int
+	failed    string // why it is to be ended
+	said      rotav1.RewardReplicaReport
+	stop      context.CancelFunc // of the probe; nil: none is under way
+	lastUsed  uint64
 }
 
 // rewardWaiter is a call that waits for a replica.
@@ -140,7 +144,7 @@ func (t *rewards) updateReplica(r *reward, m *rotav1.RewardReplica) {
 	p.state = m.State
 	if p.attempt != m.Attempt {
 		p.end()
-		p.attempt = m.Attempt
+		p.attempt, p.unreached = m.Attempt, 0
 		p.base = fmt.Sprintf("%s%s%d/%d/", httpx.BaseURL(m.Address, t.tls), httpx.ReplicaPath, m.ActionId, m.Attempt)
 	}
 	if p.state == rotav1.RewardReplicaState_REWARD_REPLICA_STATE_DRAINING {
@@ -158,6 +162,15 @@ func (p *replica) end() {
 	p.stop, p.ready = nil, false
 }
 
+// rest is how long a replica is not asked whether it is ready. One that says so and cannot be called is
+// behind an agent with too many calls.
+func (p *replica) rest() time.Duration {
+	if p.unreached < 2 {
+		return 0
+	}
+	return min(probePause<<min(p.unreached-2, 8), restMax)
+}
+
 // probe asks until a replica can be called, unless it is being asked.
 func (t *rewards) probe(p *replica) {
 	if p.ready || p.stop != nil || p.attempt == 0 {
@@ -165,9 +178,10 @@ func (t *rewards) probe(p *replica) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
-	target := p.base + "ready?probe=" + url.QueryEscape(p.of.spec.GetProbePath())
+	target, rest := p.base+"ready?probe="+url.QueryEscape(p.of.spec.GetProbePath()), p.rest()
 	go func() {
 		defer cancel()
+		_ = sleepFor(ctx, rest) // the loop looks at ctx
 		for ctx.Err() == nil {
 			if t.isReady(ctx, target) {
 				t.mu.Lock()
@@ -361,9 +375,15 @@ func (t *rewards) release(p *replica, o outcome, took time.Duration) {
 	p.of.callTime += took
 	switch o {
 	case answered:
-		p.strikes = 0
+		p.strikes, p.unreached = 0, 0
 	case unreached, unanswered:
+		if o == unanswered {
+			p.unreached = 0
+		}
 		if p.ready {
+			if o == unreached {
+				p.unreached++
+			}
 			p.ready = false
 			if p.of.replicas[p.id] == p {
 				t.probe(p)

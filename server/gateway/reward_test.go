@@ -2,16 +2,19 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -251,11 +254,21 @@ type fakeRewards struct {
 	mu      sync.Mutex
 	known   map[string]bool
 	reports []*rotav1.ReportRewardsRequest
+	// expired: the next report of a ready replica comes too late to be taken.
+	expired bool
 }
 
 func (f *fakeRewards) ReportRewards(_ context.Context, r *rotav1.ReportRewardsRequest) (*rotav1.ReportRewardsResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.expired && slices.ContainsFunc(r.Replicas, func(p *rotav1.RewardReplicaReport) bool { return p.Ready }) {
+		f.expired = false
+		err := connect.NewError(connect.CodeDeadlineExceeded, errors.New("the request expired"))
+		if d, e := connect.NewErrorDetail(&rotav1.ErrorDetail{Reason: "REQUEST_EXPIRED", Code: uint32(connect.CodeDeadlineExceeded)}); e == nil {
+			err.AddDetail(d)
+		}
+		return nil, err
+	}
 	if f.known == nil {
 		f.known = map[string]bool{}
 	}
@@ -307,4 +320,50 @@ func (c *fakeCluster) rewardFailure(id uint64) (message string) {
 func (c *fakeCluster) rewardIdle(id uint64) (idle bool) {
 	c.rewards.each(func(p *rotav1.RewardReplicaReport) { idle = idle || p.ActionId == id && p.Idle }, func(*rotav1.RewardDemand) {})
 	return idle
+}
+
+// An agent that has too many calls says that its replicas are ready. They are called again later and
+// later, not as fast as it answers.
+func TestABusyAgentIsLeftAlone(t *testing.T) {
+	a := newAgent(t)
+	var calls atomic.Int32
+	a.set(1, true, func(w http.ResponseWriter, _ *http.Request) {
+		calls.Add(1)
+		w.Header().Set(httpx.ReplicaHeader, httpx.ReplicaBusy)
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	_, g := rewardWorld(t, a.function(nil, 1), func(c *Config) { c.Wait = 2 * time.Second })
+	resp := post(t, g, "/v1/rewards/f", "{}")
+	if got := readAll(t, resp); resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(got, "no_replica") {
+		t.Errorf("status %d: %s", resp.StatusCode, got)
+	}
+	// At once, and after rests of 0, 0.2, 0.4, 0.8 and 1 s.
+	if n := calls.Load(); n > 6 {
+		t.Errorf("the agent was called %d times in two seconds", n)
+	}
+	a.set(1, true, says("one"))
+	resp = post(t, g, "/v1/rewards/f", "{}")
+	if got := readAll(t, resp); resp.StatusCode != http.StatusOK {
+		t.Errorf("status %d: %s", resp.StatusCode, got)
+	}
+}
+
+// A report that reaches no server until it has expired is lost. That a replica is ready is said again.
+func TestAReplicaIsReportedAgain(t *testing.T) {
+	a := newAgent(t)
+	a.set(1, false, says("one"))
+	c, _ := rewardWorld(t, a.function(nil, 1), nil)
+	c.rewards.mu.Lock()
+	c.rewards.expired = true
+	c.rewards.mu.Unlock()
+	a.set(1, true, says("one"))
+	until(t, "the cluster hears that the replica is ready", func() bool {
+		_, ready := c.rewardReports(1)
+		return ready
+	})
+	c.rewards.mu.Lock()
+	defer c.rewards.mu.Unlock()
+	if c.rewards.expired {
+		t.Error("no report was lost")
+	}
 }

@@ -121,6 +121,24 @@ func (t *rewards) take(gateway string, now time.Time) *rotav1.ReportRewardsReque
 	return req
 }
 
+// sayAgain has the next report say what may be said twice of one that may be lost.
+func (t *rewards) sayAgain(req *rotav1.ReportRewardsRequest) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, said := range req.Replicas {
+		for _, r := range t.all {
+			if p := r.replicas[said.ActionId]; p != nil {
+				p.said.Ready, p.said.Idle, p.said.Failed = false, false, false
+			}
+		}
+	}
+	for _, said := range req.Demands {
+		if r := t.all[said.Name]; r != nil {
+			r.sentAt = time.Time{}
+		}
+	}
+}
+
 // reportRewards sends reports until ctx is done, and then a last one. What may have been lost is
 // sent again under its ID before anything newer.
 func (g *Gateway) reportRewards(ctx context.Context) {
@@ -158,6 +176,9 @@ func (g *Gateway) sendRewards(req *rotav1.ReportRewardsRequest) bool {
 	}
 	if d := client.Detail(err); d != nil && d.RetryDelay == nil && !errors.Is(err, client.ErrUnknownOutcome) {
 		g.metrics.lost.Inc()
+		if d.Reason == "REQUEST_EXPIRED" { // no server answered for longer than reports are remembered
+			g.rewards.sayAgain(req)
+		}
 		g.logger.Error("a report about reward functions was refused", "error", err)
 		return true
 	}

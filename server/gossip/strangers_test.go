@@ -190,6 +190,17 @@ func TestWhatIsReadOfAllIsBounded(t *testing.T) {
 	}
 }
 
+// TestAReadDuringACloseLeavesNothingBehind: else a flood of connections that are closed while they are
+// read would use up what all may send, for good.
+func TestAReadDuringACloseLeavesNothingBehind(t *testing.T) {
+	tr := &transport{open: map[netip.Addr][]*stream{}}
+	s, _ := tr.add(&remote{addr: &net.TCPAddr{IP: net.ParseIP("10.0.0.1"), Port: 1}})
+	s.Close()
+	if _, err := s.Read(make([]byte, 1000)); err == nil || tr.bytes != 0 {
+		t.Errorf("%d bytes of a closed connection are counted: %v", tr.bytes, err)
+	}
+}
+
 // remote is a connection that sends zeros for ever.
 type remote struct {
 	net.Conn

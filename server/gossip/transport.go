@@ -145,6 +145,7 @@ func (t *transport) remove(s *stream) {
 		}
 		t.count--
 		t.bytes -= s.bytes
+		s.gone = true
 		if t.open[s.from] = append(list[:i], list[i+1:]...); len(list) == 1 {
 			delete(t.open, s.from)
 		}
@@ -152,10 +153,14 @@ func (t *transport) remove(s *stream) {
 	}
 }
 
-// read accounts for bytes of a connection; false if they are too many.
+// read accounts for bytes of a connection; false if they are too many, or if it was closed meanwhile
+// and has no account any more.
 func (t *transport) read(s *stream, n int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if s.gone {
+		return false
+	}
 	s.bytes += n
 	t.bytes += n
 	return t.bytes <= streamBytesMax
@@ -176,6 +181,7 @@ type stream struct {
 	transport *transport
 	from      netip.Addr
 	bytes     int
+	gone      bool // its account has ended
 	once      sync.Once
 }
 

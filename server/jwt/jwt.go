@@ -80,7 +80,9 @@ func (v *Verifier) Verify(ctx context.Context, raw string, methods []*rotav1.Aut
 		if err == nil {
 			return identity, nil
 		}
-		reason = err
+		if !errors.Is(reason, ErrKeys) { // else the token may yet be valid
+			reason = err
+		}
 	}
 	return nil, reason
 }

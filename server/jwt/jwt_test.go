@@ -1,6 +1,7 @@
 package jwt
 
 import (
+	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -254,6 +255,77 @@ func TestAnIssuerThatHangs(t *testing.T) {
 	}
 	if asked != 1 {
 		t.Errorf("the issuer was asked %d times", asked)
+	}
+}
+
+// TestAnIssuerThatHangsHoldsNobodyUp: callers whose key is known go on while the issuer is asked for
+// newer ones, and callers whose key is not known do not wait for longer than they want.
+func TestAnIssuerThatHangsHoldsNobodyUp(t *testing.T) {
+	one, two := newKey(t, "one", jose.ES256), newKey(t, "two", jose.ES256)
+	hang, hangs := make(chan struct{}), make(chan struct{}, 1)
+	asked := 0
+	issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked++; asked > 1 {
+			hangs <- struct{}{}
+			<-hang
+		}
+		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: one.signer.Public(), KeyID: "one"}}})
+	}))
+	defer issuer.Close()
+	defer close(hang)
+	now := time.Unix(1_800_000_000, 0)
+	v := New(issuer.Client(), func() time.Time { return now })
+	methods := []*rotav1.AuthMethod{{Name: "m", Issuer: issuer.URL, Audiences: []string{"rota"}, JwksUrl: issuer.URL}}
+	verify := func(ctx context.Context, k key) error {
+		_, err := v.Verify(ctx, k.sign(t, josejwt.Claims{
+			Issuer: issuer.URL, Subject: "s", Audience: josejwt.Audience{"rota"}, Expiry: josejwt.NewNumericDate(now.Add(time.Minute)),
+		}), methods)
+		return err
+	}
+	if err := verify(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(freshFor + time.Second)
+	for range 2 {
+		if err := verify(t.Context(), one); err != nil {
+			t.Errorf("a known key: %v", err)
+		}
+	}
+	<-hangs // the issuer was asked
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := verify(gone, two); !errors.Is(err, ErrKeys) {
+		t.Errorf("an unknown key: %v", err)
+	}
+}
+
+// TestAnUnknownKeyWhileTheIssuerIsDown: it may be a new one, so nothing is wrong with the token yet.
+func TestAnUnknownKeyWhileTheIssuerIsDown(t *testing.T) {
+	i := newIssuer(t)
+	one, two := newKey(t, "one", jose.ES256), newKey(t, "two", jose.ES256)
+	i.rotate(one)
+	now := time.Unix(1_800_000_000, 0)
+	v := New(i.Client(), func() time.Time { return now })
+	method := &rotav1.AuthMethod{Name: "m", Issuer: i.URL, Audiences: []string{"rota"}, JwksUrl: i.URL + "/keys"}
+	other := &rotav1.AuthMethod{Name: "n", Issuer: i.URL, Audiences: []string{"rota"}, JwksUrl: i.URL + "/keys", Algorithms: []string{"RS256"}}
+	verify := func(k key, methods ...*rotav1.AuthMethod) error {
+		_, err := v.Verify(t.Context(), k.sign(t, josejwt.Claims{
+			Issuer: i.URL, Subject: "s", Audience: josejwt.Audience{"rota"}, Expiry: josejwt.NewNumericDate(now.Add(time.Minute)),
+		}), methods)
+		return err
+	}
+	if err := verify(one, method); err != nil {
+		t.Fatal(err)
+	}
+	i.set(true)
+	now = now.Add(fetchPause)
+	if err := verify(two, method, other); !errors.Is(err, ErrKeys) {
+		t.Errorf("while the issuer is down: %v", err)
+	}
+	i.set(false)
+	now = now.Add(fetchPause)
+	if err := verify(two, method); !errors.Is(err, ErrSignature) {
+		t.Errorf("when the issuer is back: %v", err)
 	}
 }
 

@@ -28,6 +28,11 @@ const (
 	// fetchPause is the least time between two fetches for one issuer: a caller with unknown
 	// keys must not make the server flood the issuer.
 	fetchPause = 5 * time.Second
+	// refreshWait is how long after the beginning of a fetch those wait for it who could use the keys
+	// from before: an issuer that hangs must not hold them up.
+	refreshWait = time.Second
+	// fetchWait is how long those wait for it who cannot.
+	fetchWait = 10 * time.Second
 	// keysBytesMax bounds a set of keys.
 	keysBytesMax = 1 << 20
 	// keysMax bounds the keys of a set.
@@ -45,10 +50,18 @@ type keys struct {
 }
 
 type keySet struct {
-	mu      sync.Mutex // held while the set is fetched
+	mu      sync.Mutex
 	keys    []jose.JSONWebKey
 	at      time.Time // when keys were fetched; zero: never
-	triedAt time.Time
+	triedAt time.Time // when the newest fetch ended
+	err     error     // why that failed
+	under   *fetching // nil: no fetch is under way
+}
+
+// fetching is a fetch under way. It belongs to no caller: what one has begun is good for all.
+type fetching struct {
+	began time.Time
+	done  chan struct{}
 }
 
 func newKeys(client *http.Client, now func() time.Time) *keys {
@@ -56,39 +69,78 @@ func newKeys(client *http.Client, now func() time.Time) *keys {
 }
 
 // of returns the keys of a method's issuer that may have signed with an algorithm: those with the
-// ID, or all if the token names none.
+// ID, or all if the token names none. ErrSignature: the issuer has no such key. ErrKeys: nothing is
+// known of that, as the issuer does not answer.
 func (k *keys) of(ctx context.Context, m *rotav1.AuthMethod, id, algorithm string) ([]jose.JSONWebKey, error) {
+	set := k.setOf(m)
+	found, under, err := k.look(set, m, id, algorithm)
+	if under == nil {
+		return found, err
+	}
+	wait := fetchWait
+	if err == nil {
+		wait = refreshWait
+	}
+	enough := time.NewTimer(time.Until(under.began.Add(wait)))
+	defer enough.Stop()
+	select {
+	case <-under.done:
+	case <-enough.C:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w (%w)", ErrKeys, context.Cause(ctx))
+	}
+	found, _, err = k.look(set, m, id, algorithm)
+	return found, err
+}
+
+func (k *keys) setOf(m *rotav1.AuthMethod) *keySet {
 	source := strings.Join([]string{m.JwksUrl, m.JwksFile, m.Issuer}, "\x00")
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	set := k.sets[source]
 	if set == nil {
 		set = &keySet{}
 		k.sets[source] = set
 	}
-	k.mu.Unlock()
+	return set
+}
+
+// look finds keys in a set as it is, and the fetch that may find more or newer ones. It begins one if
+// one is due.
+func (k *keys) look(set *keySet, m *rotav1.AuthMethod, id, algorithm string) (found []jose.JSONWebKey, under *fetching, err error) {
 	set.mu.Lock()
 	defer set.mu.Unlock()
-	found := matching(set.keys, id, algorithm)
+	found = matching(set.keys, id, algorithm)
 	now := k.now()
 	age := now.Sub(set.at)
-	var err error
-	if (len(found) == 0 || age > freshFor || set.at.IsZero()) && (set.triedAt.IsZero() || now.Sub(set.triedAt) >= fetchPause) {
-		var fresh []jose.JSONWebKey
-		fresh, err = k.fetch(ctx, m)
-		// Counted from its end, so that those who waited for it do not each wait for another one.
-		set.triedAt = k.now()
-		if err == nil {
-			set.keys, set.at, age = fresh, now, 0
-			found = matching(set.keys, id, algorithm)
+	if len(found) == 0 || age > freshFor || set.at.IsZero() {
+		if set.under == nil && (set.triedAt.IsZero() || now.Sub(set.triedAt) >= fetchPause) {
+			set.under = &fetching{began: time.Now(), done: make(chan struct{})}
+			go k.refresh(set, m, now)
 		}
+		under = set.under
 	}
 	switch {
-	case set.at.IsZero() || age > staleFor:
-		return nil, fmt.Errorf("%w%s", ErrKeys, because(err))
+	case set.at.IsZero() || age > staleFor || len(found) == 0 && set.err != nil:
+		return nil, under, fmt.Errorf("%w%s", ErrKeys, because(set.err))
 	case len(found) == 0:
-		return nil, ErrSignature
+		return nil, under, ErrSignature
 	}
-	return found, nil
+	return found, under, nil
+}
+
+// refresh fetches the keys of a set, and ends the fetch that is under way.
+func (k *keys) refresh(set *keySet, m *rotav1.AuthMethod, now time.Time) {
+	fresh, err := k.fetch(m)
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	// The pause counts from the end, so that those who waited do not each begin another fetch.
+	set.triedAt, set.err = k.now(), err
+	if err == nil {
+		set.keys, set.at = fresh, now
+	}
+	close(set.under.done)
+	set.under = nil
 }
 
 func because(err error) string {
@@ -123,7 +175,7 @@ func suits(key any, algorithm string) bool {
 }
 
 // fetch reads the keys of a method's issuer.
-func (k *keys) fetch(ctx context.Context, m *rotav1.AuthMethod) ([]jose.JSONWebKey, error) {
+func (k *keys) fetch(m *rotav1.AuthMethod) ([]jose.JSONWebKey, error) {
 	if m.JwksFile != "" {
 		f, err := os.Open(m.JwksFile)
 		if err != nil {
@@ -139,11 +191,11 @@ func (k *keys) fetch(ctx context.Context, m *rotav1.AuthMethod) ([]jose.JSONWebK
 	url := m.JwksUrl
 	if url == "" {
 		var err error
-		if url, err = k.discover(ctx, m.Issuer); err != nil {
+		if url, err = k.discover(m.Issuer); err != nil {
 			return nil, err
 		}
 	}
-	raw, err := k.get(ctx, url)
+	raw, err := k.get(url)
 	if err != nil {
 		return nil, err
 	}
@@ -151,8 +203,8 @@ func (k *keys) fetch(ctx context.Context, m *rotav1.AuthMethod) ([]jose.JSONWebK
 }
 
 // discover asks the issuer where its keys are (OpenID Connect Discovery 1.0, section 4).
-func (k *keys) discover(ctx context.Context, issuer string) (url string, err error) {
-	raw, err := k.get(ctx, strings.TrimSuffix(issuer, "/")+"/.well-known/openid-configuration")
+func (k *keys) discover(issuer string) (url string, err error) {
+	raw, err := k.get(strings.TrimSuffix(issuer, "/") + "/.well-known/openid-configuration")
 	if err != nil {
 		return "", err
 	}
@@ -172,9 +224,8 @@ func (k *keys) discover(ctx context.Context, issuer string) (url string, err err
 	return c.JWKSURI, nil
 }
 
-func (k *keys) get(ctx context.Context, url string) ([]byte, error) {
-	// What one caller began is good for all, so it does not end with that caller.
-	req, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodGet, url, http.NoBody)
+func (k *keys) get(url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return nil, err
 	}

@@ -43,6 +43,9 @@ const (
 // ErrURL means that a URL cannot be that of a predictor service.
 var ErrURL = errors.New("--predictor-url must be a URL with https, or with http on loopback, such as http://127.0.0.1:9100")
 
+// errNotCommitted means that the service has answered, and rota could not make use of it.
+var errNotCommitted = errors.New("the answer was not committed")
+
 // Outcomes of calls.
 const (
 	OutcomeAnswered = "answered"
@@ -74,7 +77,8 @@ type Predictor struct {
 	// out, with the turns that they had.
 	after  state.TrajectoryID
 	silent map[uint64]uint32
-	failed bool
+	// trouble is what was said last of why rota predicts by itself; empty: it does not.
+	trouble string
 }
 
 // New returns a predictor, which calls nothing yet. It fails with ErrURL, or if the files of
@@ -82,7 +86,7 @@ type Predictor struct {
 func New(cfg Config) (*Predictor, error) {
 	u, err := url.Parse(cfg.URL)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && !(u.Scheme == "http" && httpx.OnLoopback(u.Hostname())) {
-		return nil, fmt.Errorf("%w: %q is not", ErrURL, cfg.URL)
+		return nil, ErrURL // what was given is not said: it may have a password
 	}
 	conf, err := tlsConfig(cfg.CA, cfg.TLS)
 	if err != nil {
@@ -135,7 +139,7 @@ func (p *Predictor) Run(ctx context.Context) {
 		case full:
 			wait = 0 // there may be more
 		}
-		if !p.failed {
+		if p.trouble == "" {
 			pause.Reset()
 		}
 		if backoff.Sleep(ctx, wait) != nil {
@@ -144,12 +148,16 @@ func (p *Predictor) Run(ctx context.Context) {
 	}
 }
 
-// fails says once that the service fails.
+// fails says once that the service fails, or that its answers cannot be committed.
 func (p *Predictor) fails(err error) {
-	if !p.failed {
-		p.cfg.Logger.Warn("the predictor service fails; until it answers, rota predicts by itself", "url", p.cfg.URL, "error", err)
+	trouble := "the predictor service fails; until it answers, rota predicts by itself"
+	if errors.Is(err, errNotCommitted) {
+		trouble = "the predictor service answers, but its predictions cannot be committed; until then, rota predicts by itself"
 	}
-	p.failed = true
+	if trouble != p.trouble {
+		p.cfg.Logger.Warn(trouble, "url", p.cfg.URL, "error", err)
+	}
+	p.trouble = trouble
 }
 
 // round asks about as many trajectories as one call may have, and proposes what is answered. It reports
@@ -167,12 +175,12 @@ func (p *Predictor) round(ctx context.Context) (full bool, err error) {
 	if len(c.Predictions) > 0 {
 		_, err = p.cfg.Propose(ctx, &logv1.Command{Verb: &logv1.Command_PredictGenerations{PredictGenerations: c}})
 		if err != nil {
-			return false, fmt.Errorf("the answer was not committed: %w", err)
+			return false, fmt.Errorf("%w: %w", errNotCommitted, err)
 		}
 	}
-	if p.failed {
-		p.cfg.Logger.Info("the predictor service answers again", "url", p.cfg.URL)
-		p.failed = false
+	if p.trouble != "" {
+		p.cfg.Logger.Info("predictions of the predictor service count again", "url", p.cfg.URL)
+		p.trouble = ""
 	}
 	return len(asked) == fsm.PredictionsMax, nil
 }

@@ -1,6 +1,7 @@
 package predictor
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -236,6 +237,33 @@ func TestServiceThatComesBackIsAsked(t *testing.T) {
 	<-done
 }
 
+// TestTheCauseIsSaid: a service that answers does not fail, though nothing of it can be committed.
+func TestTheCauseIsSaid(t *testing.T) {
+	c := newCluster(t, 1)
+	p := c.predictor(func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, `{"predictions": [{"id": "1", "tokens": "300"}]}`)
+	})
+	var said bytes.Buffer
+	p.cfg.Logger = hclog.New(&hclog.LoggerOptions{Output: &said})
+	for _, when := range []struct {
+		propose func(context.Context, ...*logv1.Command) ([]*logv1.Result, error)
+		say     string
+	}{
+		{func(context.Context, ...*logv1.Command) ([]*logv1.Result, error) { return nil, errors.New("no quorum") }, "cannot be committed"},
+		{c.propose, "count again"},
+	} {
+		p.cfg.Propose = when.propose
+		said.Reset()
+		if _, err := p.round(t.Context()); err != nil {
+			p.fails(err)
+		}
+		if text := said.String(); !strings.Contains(text, when.say) || strings.Contains(text, "service fails") {
+			t.Errorf("said %q, not %q", text, when.say)
+		}
+		p.after = 0
+	}
+}
+
 // TestServiceIsKnownByItsCertificate, and the server by that of its own.
 func TestServiceIsKnownByItsCertificate(t *testing.T) {
 	dir := t.TempDir()
@@ -293,6 +321,9 @@ func TestURLs(t *testing.T) {
 		if _, err := New(Config{URL: text}); (err == nil) != ok || err != nil && !errors.Is(err, ErrURL) {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+	if _, err := New(Config{URL: "https://user:secret@example.com"}); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("a URL with a password: %v", err)
 	}
 	if _, err := New(Config{URL: "https://x", CA: "no such file"}); err == nil || errors.Is(err, ErrURL) {
 		t.Errorf("a CA that is not there: %v", err)

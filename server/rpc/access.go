@@ -3,11 +3,13 @@ package rpc
 import (
 	"context"
 	"encoding/base64"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
+	"rota/api/backoff"
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/rights"
@@ -70,19 +72,49 @@ func (s *Server) CreateToken(ctx context.Context, req *rotav1.CreateTokenRequest
 	return &rotav1.CreateTokenResponse{Token: token, Secret: secret}, err
 }
 
-// newToken commits a token with a new secret. The log gets the hash only.
+// tokenRetry bounds how long a token is committed again whose outcome is not known, tokenPause is
+// between two tries.
+const (
+	tokenRetry = 10 * time.Second
+	tokenPause = 50 * time.Millisecond
+)
+
+// newToken commits a token with a new secret. The log gets the hash only. Nothing but this call knows
+// the secret, so it repeats the command itself while the outcome is not known: a token that is there
+// already is no error.
 func (s *Server) newToken(ctx context.Context, c *logv1.CreateToken) (*rotav1.AccessToken, string, error) {
 	var secret string
 	secret, c.Hash = rights.NewSecret()
 	c.Accessor = rights.NewAccessor()
 	if who := callerOf(ctx); who != nil {
-		c.CreatedBy = who.name[:min(len(who.name), state.TokenTextBytesMax)]
+		c.CreatedBy = sentence(who.name, state.TokenTextBytesMax)
 	}
-	if _, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_CreateToken{CreateToken: c}}); err != nil {
+	if err := s.commitToken(ctx, c); err != nil {
 		return nil, "", err
 	}
 	token, err := s.token(c.Accessor)
 	return token, secret, err
+}
+
+// commitToken commits a token, once.
+func (s *Server) commitToken(ctx context.Context, c *logv1.CreateToken) error {
+	var unknown error
+	for until := time.Now().Add(tokenRetry); ; {
+		_, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_CreateToken{CreateToken: c}})
+		if err == nil {
+			return nil
+		}
+		f := s.asFailure(err)
+		if f != nil && f.reason == UnknownOutcome().Reason {
+			unknown = err
+		}
+		switch {
+		case unknown == nil, f == nil, f.code != connect.CodeUnavailable:
+			return err
+		case time.Now().After(until), backoff.Sleep(ctx, tokenPause) != nil:
+			return unknown
+		}
+	}
 }
 
 func (s *Server) token(accessor string) (m *rotav1.AccessToken, err error) {
@@ -99,7 +131,8 @@ func (s *Server) token(accessor string) (m *rotav1.AccessToken, err error) {
 func tokenMessage(st *state.State, row *state.AccessToken) *rotav1.AccessToken {
 	wall := wallOf(st)
 	return &rotav1.AccessToken{
-		AccessorId: row.Accessor, Policies: row.Policies, Description: row.Description, CreatedBy: row.CreatedBy,
+		AccessorId: row.Accessor, Policies: row.Policies, Description: row.Description,
+		CreatedBy:  strings.ToValidUTF8(row.CreatedBy, ""), // earlier releases cut long names within a character
 		CreateTime: wall.timestamp(row.CreatedAt), ExpireTime: wall.timestamp(row.ExpiresAt),
 	}
 }

@@ -178,12 +178,12 @@ func (s *secured) request(m protoreflect.MethodDescriptor, noun string) []byte {
 
 // call makes a call with a token and returns the reason of its refusal; empty if it was not
 // refused, or did not end.
-func (s *secured) call(m protoreflect.MethodDescriptor, path, secret string, body []byte) string {
+func (s *secured) call(m protoreflect.MethodDescriptor, path, secret string, body []byte, patience time.Duration) string {
 	s.t.Helper()
 	ctx, kind := s.t.Context(), "application/json"
 	if m.IsStreamingServer() {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, 200*time.Millisecond) // a watch that is allowed does not end
+		ctx, cancel = context.WithTimeout(ctx, patience) // a watch that is allowed does not end
 		defer cancel()
 		kind = "application/connect+json"
 		body = append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...)
@@ -230,19 +230,19 @@ func TestRightsOfEveryCall(t *testing.T) {
 		if namespaced && !strings.HasSuffix(path, "/UpdateNamespace") && !strings.HasSuffix(path, "/CreateNamespace") {
 			ns = "a"
 		}
-		if got := s.call(m, path, "", body); got != "NO_IDENTITY" && !(right.Noun == "cluster" && right.Verb == rights.Read) && !strings.HasSuffix(path, "/BootstrapToken") {
+		if got := s.call(m, path, "", body, time.Minute); got != "NO_IDENTITY" && !(right.Noun == "cluster" && right.Verb == rights.Read) && !strings.HasSuffix(path, "/BootstrapToken") {
 			t.Errorf("%s without a token: %q", path, got)
 		}
 		if right.Self {
 			continue
 		}
 		_, others := s.token("others", otherRights(right.Noun, right.Verb)...)
-		if got := s.call(m, path, others, body); got != "RIGHT_MISSING" {
+		if got := s.call(m, path, others, body, time.Minute); got != "RIGHT_MISSING" {
 			t.Errorf("%s with every other right: %q", path, got)
 		}
 		if namespaced {
 			_, other := s.token("other-namespace", allow("b", right.Noun, right.Verb), allow("ab*", right.Noun, rights.Any))
-			if got := s.call(m, path, other, body); got != "RIGHT_MISSING" && !strings.HasSuffix(path, "/ListNamespaces") {
+			if got := s.call(m, path, other, body, time.Minute); got != "RIGHT_MISSING" && !strings.HasSuffix(path, "/ListNamespaces") {
 				t.Errorf("%s with the right for another namespace: %q", path, got)
 			}
 		}
@@ -250,7 +250,7 @@ func TestRightsOfEveryCall(t *testing.T) {
 			continue // it would end this test
 		}
 		_, only := s.token("only", allow(ns, right.Noun, right.Verb))
-		if got := s.call(m, path, only, body); got != "" {
+		if got := s.call(m, path, only, body, 200*time.Millisecond); got != "" {
 			t.Errorf("%s with its right: %q", path, got)
 		}
 		s.restore()
@@ -365,6 +365,182 @@ func TestARevokedTokenEndsItsStreams(t *testing.T) {
 }
 
 // TestAStreamEndsWithItsJWT: what was begun with a JWT ends when that has expired.
+// TestAQuietStreamEndsWithTheRight: a stream on which nothing happens ends when its caller may not
+// have it any more, whether the token is revoked or its policy is about another namespace by now.
+func TestAQuietStreamEndsWithTheRight(t *testing.T) {
+	s := newSecured(t)
+	accessor, revoked := s.token("reader", allow("a", "action", "submit"))
+	_, narrowed := s.token("narrowed", allow("a", "action", "submit"))
+	ctx, cancel := context.WithTimeout(t.Context(), 45*time.Second)
+	defer cancel()
+	for range 4 {
+		s.submitTo("a") // so that no core is free
+	}
+	// The action waits in the queue, so nothing happens after the stream has said that.
+	follow := func(secret string) *connect.ServerStreamForClient[rotav1.RunActionResponse] {
+		stream, err := s.with(t, secret).Actions.RunAction(ctx, &rotav1.RunActionRequest{Namespace: "a", Action: spec("true")})
+		if err != nil || !stream.Receive() {
+			t.Fatal(errors.Join(err, stream.Err()))
+		}
+		t.Cleanup(func() { _ = stream.Close() })
+		return stream
+	}
+	first, second := follow(revoked), follow(narrowed)
+	if _, err := s.root.Access.RevokeToken(t.Context(), &rotav1.RevokeTokenRequest{AccessorId: accessor}); err != nil {
+		t.Fatal(err)
+	}
+	if first.Receive() || connect.CodeOf(first.Err()) != connect.CodeUnauthenticated {
+		t.Errorf("the stream of a revoked token ends with %v", first.Err())
+	}
+	if _, err := s.root.Access.PutAccessPolicy(t.Context(), &rotav1.PutAccessPolicyRequest{Policy: &rotav1.AccessPolicy{
+		Name: "narrowed", Rules: []*rotav1.AccessRule{allow("b", "action", "submit")},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if second.Receive() || connect.CodeOf(second.Err()) != connect.CodePermissionDenied {
+		t.Errorf("the stream of a token with fewer rights ends with %v", second.Err())
+	}
+}
+
+// TestAWatchEndsWithItsNamespace: rights in another namespace do not keep a watch going.
+func TestAWatchEndsWithItsNamespace(t *testing.T) {
+	s := newSecured(t)
+	_, secret := s.token("reader", allow("a", "action", "read"))
+	ctx, cancel := context.WithTimeout(t.Context(), 45*time.Second)
+	defer cancel()
+	stream, err := s.with(t, secret).Actions.WatchActions(ctx, &rotav1.WatchActionsRequest{Namespace: "a", AfterRevision: new(uint64)})
+	if err != nil || !stream.Receive() {
+		t.Fatal(errors.Join(err, stream.Err()))
+	}
+	defer func() { _ = stream.Close() }()
+	if _, err := s.root.Access.PutAccessPolicy(t.Context(), &rotav1.PutAccessPolicyRequest{Policy: &rotav1.AccessPolicy{
+		Name: "reader", Rules: []*rotav1.AccessRule{allow("b", "action", "read")},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	last := s.submitTo("a")
+	for stream.Receive() {
+		for _, e := range stream.Msg().Events {
+			if e.ActionId == last {
+				t.Fatal("a caller without the right sees what came later")
+			}
+		}
+	}
+	if connect.CodeOf(stream.Err()) != connect.CodePermissionDenied {
+		t.Errorf("the stream ends with %v", stream.Err())
+	}
+}
+
+// catchingUp is a replica of a server that is behind: something is applied while it catches up.
+type catchingUp struct {
+	rpc.Replica
+	then func()
+}
+
+func (c *catchingUp) ReadIndex(ctx context.Context) (uint64, error) {
+	if c.then != nil {
+		c.then()
+	}
+	return c.Replica.ReadIndex(ctx)
+}
+
+// TestAServerThatWasBehindAnswersNoRevokedToken: the answer has what came after the revocation.
+func TestAServerThatWasBehindAnswersNoRevokedToken(t *testing.T) {
+	behind := &catchingUp{}
+	s := newSecured(t, func(d *rpc.Deps) { behind.Replica, d.Replica = d.Replica, behind })
+	accessor, secret := s.token("reader", allow("*", "action", "read"))
+	c := s.with(t, secret)
+	if _, err := c.Actions.ListActions(t.Context(), &rotav1.ListActionsRequest{Namespace: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	behind.then = func() {
+		s.apply(&logv1.Command{Verb: &logv1.Command_RemoveAccess{RemoveAccess: &logv1.RemoveAccess{Token: accessor}}})
+	}
+	if resp, err := c.Actions.ListActions(t.Context(), &rotav1.ListActionsRequest{Namespace: "a"}); connect.CodeOf(err) != connect.CodeUnauthenticated {
+		t.Errorf("%v: %v", resp, err)
+	}
+}
+
+// TestALostAnswerLosesNoSecret: a server repeats the creation of a token if the leader was lost before
+// its outcome was known, as only that server has the secret.
+func TestALostAnswerLosesNoSecret(t *testing.T) {
+	s := newSecured(t)
+	lost := 0
+	s.lost = func(c *logv1.Command) error {
+		if lost++; lost <= 2 && c.GetCreateToken() != nil {
+			return errUnknownOutcome
+		}
+		return nil
+	}
+	made, err := s.root.Access.CreateToken(t.Context(), &rotav1.CreateTokenRequest{Policies: []string{"management"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lost != 3 {
+		t.Errorf("it was proposed %d times", lost)
+	}
+	if _, err := s.with(t, made.Secret).Access.GetToken(t.Context(), &rotav1.GetTokenRequest{AccessorId: made.Token.AccessorId}); err != nil {
+		t.Error(err)
+	}
+	all, err := s.root.Access.ListTokens(t.Context(), &rotav1.ListTokensRequest{})
+	if err != nil || len(all.Tokens) != 2 {
+		t.Errorf("there are %d tokens, want the first and the new one: %v", len(all.Tokens), err)
+	}
+}
+
+// asJSON makes a call as a client without a library would.
+func (s *secured) asJSON(call, bearer, body string) (status int, answer string) {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+s.addr+"/rota.v1."+call, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+bearer)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	raw, err := io.ReadAll(resp.Body)
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
+		s.t.Fatal(err)
+	}
+	return resp.StatusCode, string(raw)
+}
+
+// TestAnIssuerThatDoesNotAnswer: the caller is told to try again, not that the token is wrong.
+func TestAnIssuerThatDoesNotAnswer(t *testing.T) {
+	s := newSecured(t, func(d *rpc.Deps) {
+		d.JWT = func(context.Context, string, []*rotav1.AuthMethod) (*rpc.JWT, error) {
+			return nil, fmt.Errorf("%w: connection refused", rpc.ErrIssuer)
+		}
+	})
+	if status, answer := s.asJSON("AccessService/GetAccess", "a.jwt.x", "{}"); status != http.StatusServiceUnavailable {
+		t.Errorf("%d: %s", status, answer)
+	}
+}
+
+// TestALongNameOfACreator: it is cut between two characters, else no answer in JSON could have it.
+func TestALongNameOfACreator(t *testing.T) {
+	s := newSecured(t, func(d *rpc.Deps) {
+		d.JWT = func(context.Context, string, []*rotav1.AuthMethod) (*rpc.JWT, error) {
+			return &rpc.JWT{Method: "people", Subject: "x" + strings.Repeat("ü", 1000), Claims: map[string][]string{"sub": {"s"}}, Expires: time.Now().Add(time.Hour)}, nil
+		}
+	})
+	if _, err := s.root.Access.PutAuthMethod(t.Context(), &rotav1.PutAuthMethodRequest{Method: &rotav1.AuthMethod{
+		Name: "people", Issuer: "https://issuer.example", Audiences: []string{"rota"},
+		Mappings: []*rotav1.ClaimMapping{{Claim: "sub", Pattern: "s", Policies: []string{"management"}}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if status, answer := s.asJSON("AccessService/CreateToken", "a-jwt", `{"policies": ["management"]}`); status != http.StatusOK {
+		t.Errorf("%d: %s", status, answer)
+	}
+	if status, answer := s.asJSON("AccessService/ListTokens", "a-jwt", "{}"); status != http.StatusOK || !strings.Contains(answer, "xü") {
+		t.Errorf("%d: %s", status, answer)
+	}
+}
+
 func TestAStreamEndsWithItsJWT(t *testing.T) {
 	s := newSecured(t, func(d *rpc.Deps) {
 		d.JWT = func(_ context.Context, _ string, methods []*rotav1.AuthMethod) (*rpc.JWT, error) {

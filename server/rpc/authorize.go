@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -63,13 +64,21 @@ func (s *Server) namespacesOf(need right, req proto.Message) (namespaces []strin
 	return namespaces, found
 }
 
-// guardedStream checks the request of a stream when it arrives, and the caller's rights with
-// each answer: a token that is revoked gets nothing more.
+// recheckPeriod is how often the rights to a stream are looked at while nothing is sent.
+const recheckPeriod = time.Second
+
+// guardedStream checks the request of a stream when it arrives, and the caller's rights from then
+// on: with each answer, as a token that is revoked gets nothing more, and in between, as a stream on
+// which nothing happens ends, too.
 type guardedStream struct {
 	connect.StreamingHandlerConn
 	ctx  context.Context
 	s    *Server
 	need right
+	// end ends the call.
+	end context.CancelCauseFunc
+	// namespaces are those that the request is about, as found when it came.
+	namespaces []string
 }
 
 // Receive refuses a request that the caller may not make.
@@ -82,7 +91,49 @@ func (g *guardedStream) Receive(msg any) error {
 		return errors.New("the request is no message")
 	}
 	callOf(g.ctx).about(req)
-	return g.s.authorize(g.ctx, g.Spec().Procedure, req)
+	if err := g.s.authorize(g.ctx, g.Spec().Procedure, req); err != nil {
+		return err
+	}
+	if g.need.place != nil && callerOf(g.ctx) != nil {
+		g.namespaces, _ = g.s.namespacesOf(g.need, req)
+		g.recheck()
+	}
+	return nil
+}
+
+// recheck ends the stream once its caller may not have it any more.
+func (g *guardedStream) recheck() {
+	time.AfterFunc(recheckPeriod, func() {
+		if g.ctx.Err() != nil {
+			return
+		}
+		if _, f := g.mayGoOn(); f != nil {
+			g.end(f)
+			return
+		}
+		g.recheck()
+	})
+}
+
+// mayGoOn returns what the caller may do now, and why the stream must end; nil if it may go on.
+func (g *guardedStream) mayGoOn() (rights.Set, *failure) {
+	c := callerOf(g.ctx)
+	now := *c
+	if f := g.s.resolve(&now); f != nil {
+		return now.may, f
+	}
+	if now.may.Allows(g.need.noun, g.need.verb, "") {
+		return now.may, nil
+	}
+	if len(g.namespaces) == 0 && !now.may.AllowsSomewhere(g.need.noun, g.need.verb) {
+		return now.may, rightMissing(&now, g.need, "")
+	}
+	for _, ns := range g.namespaces {
+		if !now.may.Allows(g.need.noun, g.need.verb, ns) {
+			return now.may, rightMissing(&now, g.need, ns)
+		}
+	}
+	return now.may, nil
 }
 
 // Send leaves out what the caller may not read.
@@ -94,15 +145,12 @@ func (g *guardedStream) Send(msg any) error {
 	if c == nil || c.kind == byCertificate && c.may.Allows(g.need.noun, g.need.verb, "") || c.kind == byNothing {
 		return g.StreamingHandlerConn.Send(msg)
 	}
-	now := *c
-	if f := g.s.resolve(&now); f != nil {
+	may, f := g.mayGoOn()
+	if f != nil {
 		return f
 	}
-	if !now.may.AllowsSomewhere(g.need.noun, g.need.verb) {
-		return rightMissing(&now, g.need, "")
-	}
 	if answer, ok := msg.(proto.Message); ok {
-		g.need.leaveOut(answer, now.may)
+		g.need.leaveOut(answer, may)
 	}
 	return g.StreamingHandlerConn.Send(msg)
 }

@@ -131,6 +131,10 @@ func (s *Server) CommitRestore(ctx context.Context, req *rotav1.CommitRestoreReq
 // commitRestore commits it at the leader: to apply it may take longer than a server waits
 // for the answer to a command that it passes on.
 func (s *Server) commitRestore(ctx context.Context, req *rotav1.CommitRestoreRequest) (*rotav1.CommitRestoreResponse, error) {
+	if err := hold(ctx, s.members.TryLock); err != nil {
+		return nil, err
+	}
+	defer s.members.Unlock()
 	level, err := s.stagedLevel(ctx, req)
 	if err != nil {
 		return nil, err

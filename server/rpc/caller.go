@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -55,6 +56,9 @@ type JWT struct {
 	Claims          map[string][]string
 	Expires         time.Time
 }
+
+// ErrIssuer is in the error of Deps.JWT if the issuer of a token does not say whether it is valid.
+var ErrIssuer = errors.New("the issuer of the JWT does not answer")
 
 type callerKey struct{}
 
@@ -152,6 +156,9 @@ func (s *Server) verifyJWT(ctx context.Context, c *caller) *failure {
 		return notEnabled()
 	}
 	jwt, err := s.JWT(ctx, c.bearer, methods)
+	if errors.Is(err, ErrIssuer) {
+		return unavailable(time.Second, "ISSUER_UNAVAILABLE", "%v", err)
+	}
 	if err != nil {
 		return failed(connect.CodeUnauthenticated, "JWT_INVALID", "%v", err)
 	}
@@ -386,6 +393,9 @@ func wrongRole(c *caller) *failure {
 
 // rightMissing says what a caller may not do, and who can change that.
 func rightMissing(c *caller, need right, namespace string) *failure {
+	if c.kind == byNothing { // tokens are accepted since the call began
+		return failed(connect.CodeUnauthenticated, "NO_IDENTITY", "this cluster accepts tokens, so the call needs one: set ROTA_TOKEN or --token-file")
+	}
 	where := ""
 	if namespace != "" {
 		where = " in namespace " + namespace

@@ -6,6 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"rota/api/backoff"
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
@@ -14,9 +15,13 @@ import (
 
 // RaiseLevel commits the barrier of a feature level. A server that does not know the
 // level cannot apply the barrier and has to stop, for good as the barrier stays in the
-// log. So the leader asks all of them first.
+// log. So the leader asks all of them first, and adds none meanwhile.
 func (s *Server) RaiseLevel(ctx context.Context, req *rotav1.RaiseLevelRequest) (*rotav1.RaiseLevelResponse, error) {
 	return onLeader(ctx, s, func() (*rotav1.RaiseLevelResponse, error) {
+		if err := hold(ctx, s.members.TryLock); err != nil {
+			return nil, err
+		}
+		defer s.members.Unlock()
 		level, err := s.levelToRaise(ctx, state.Level(req.Level))
 		if err != nil {
 			return nil, err
@@ -28,6 +33,33 @@ func (s *Server) RaiseLevel(ctx context.Context, req *rotav1.RaiseLevelRequest) 
 	}, func(ctx context.Context, c rotav1connect.OperatorServiceClient) (*rotav1.RaiseLevelResponse, error) {
 		return c.RaiseLevel(ctx, req)
 	})
+}
+
+// holdPause is between two tries to get a lock.
+const holdPause = 10 * time.Millisecond
+
+// hold waits for a lock. Calls that add servers share s.members, and one that raises the level has it
+// alone.
+func hold(ctx context.Context, try func() bool) error {
+	for !try() {
+		if err := backoff.Sleep(ctx, holdPause); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkJoiner refuses a server that says that it does not know the active level: it would have to
+// stop. One that does not answer is not refused here.
+func (s *Server) checkJoiner(ctx context.Context, id, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, contactTimeout)
+	defer cancel()
+	status, err := s.Operator(address).GetStatus(ctx, &rotav1.GetStatusRequest{})
+	if active := s.Machine.Level(); err == nil && state.Level(status.FeatureLevelMax) < active {
+		return failed(connect.CodeFailedPrecondition, "LEVEL_UNSUPPORTED",
+			"server %s supports feature levels up to %d, and level %d is active: upgrade it first", id, status.FeatureLevelMax, active)
+	}
+	return nil
 }
 
 // levelToRaise returns the level that was asked for, or for 0 the newest that all servers
@@ -62,7 +94,7 @@ func (s *Server) levelOf(ctx context.Context, p *rotav1.Peer) (state.Level, erro
 		return s.LevelMax, nil
 	}
 	status, err := s.Operator(p.Address).GetStatus(ctx, &rotav1.GetStatusRequest{})
-	if err != nil {
+	if err != nil || status.ServerId != p.Id {
 		return 0, unavailable(time.Second, "SERVER_UNREACHABLE",
 			"server %s at %s does not say which feature levels it supports: start it or remove it, then try again", p.Id, p.Address)
 	}

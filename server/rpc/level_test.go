@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
+
+	"connectrpc.com/connect"
 
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
@@ -63,5 +66,54 @@ func TestNoLevelIsRaisedThatAServerDoesNotKnow(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// adding is a cluster in which something happens while a server is being added.
+type adding struct {
+	rpc.Cluster
+	during func()
+}
+
+func (a adding) AddPeer(context.Context, string, string, bool) error {
+	a.during()
+	return nil
+}
+
+// TestNoLevelIsRaisedWhileAServerIsAdded: else the server would not have been asked for the levels
+// that it knows.
+func TestNoLevelIsRaisedWhileAServerIsAdded(t *testing.T) {
+	var w *world
+	var raised error
+	w = newWorld(t, func(d *rpc.Deps) {
+		d.Cluster = adding{d.Cluster, func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			_, raised = w.operators().RaiseLevel(ctx, &rotav1.RaiseLevelRequest{Level: uint32(state.LevelMax)})
+		}}
+		d.LevelMax = state.LevelMax
+		d.Operator = func(string) rotav1connect.OperatorServiceClient { return &otherServer{known: state.LevelMax} }
+	})
+	if _, err := w.operators().AddPeer(t.Context(), &rotav1.AddPeerRequest{Id: "s2", Address: "127.0.0.1:2"}); err != nil {
+		t.Fatal(err)
+	}
+	if connect.CodeOf(raised) != connect.CodeDeadlineExceeded {
+		t.Errorf("a level that was raised meanwhile: %v", raised)
+	}
+	if _, err := w.operators().RaiseLevel(t.Context(), &rotav1.RaiseLevelRequest{Level: uint32(state.LevelMax)}); client.Detail(err).GetReason() != "LEVEL_ACTIVE" {
+		t.Errorf("a level that is raised then: %v", err)
+	}
+}
+
+// TestAServerThatDoesNotKnowTheLevelIsNotAdded: it would have to stop.
+func TestAServerThatDoesNotKnowTheLevelIsNotAdded(t *testing.T) {
+	added := false
+	w := newWorld(t, func(d *rpc.Deps) {
+		d.Cluster = adding{d.Cluster, func() { added = true }}
+		d.Operator = func(string) rotav1connect.OperatorServiceClient { return &otherServer{known: state.LevelMax - 1} }
+	})
+	_, err := w.operators().AddPeer(t.Context(), &rotav1.AddPeerRequest{Id: "s2", Address: "127.0.0.1:2"})
+	if client.Detail(err).GetReason() != "LEVEL_UNSUPPORTED" || added {
+		t.Errorf("it is added: %v, %v", added, err)
 	}
 }

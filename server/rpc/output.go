@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"rota/api/backoff"
 	"rota/api/codec"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/fsm/state"
@@ -119,6 +120,21 @@ func (o *output) read(ctx context.Context, send func(*rotav1.OutputChunk) error)
 			return context.Cause(ctx)
 		}
 		pause = min(2*pause, outputRetryMax)
+	}
+}
+
+// readAgain is read for a caller that nobody tells to ask again: when the attempt has ended, and its
+// agent cannot be reached or restarts, the agent is asked again until ctx is done.
+func (o *output) readAgain(ctx context.Context, send func(*rotav1.OutputChunk) error) error {
+	for {
+		err := o.read(ctx, send)
+		var f *failure
+		if ctx.Err() != nil || !errors.As(err, &f) || f.retry == 0 {
+			return err
+		}
+		if backoff.Sleep(ctx, f.retry) != nil {
+			return err
+		}
 	}
 }
 

@@ -79,6 +79,13 @@ func (s *Server) AddPeer(ctx context.Context, req *rotav1.AddPeerRequest) (*rota
 		return nil, err
 	}
 	return onLeader(ctx, s, func() (*rotav1.AddPeerResponse, error) {
+		if err := hold(ctx, s.members.TryRLock); err != nil {
+			return nil, err
+		}
+		defer s.members.RUnlock()
+		if err := s.checkJoiner(ctx, req.Id, req.Address); err != nil {
+			return nil, err
+		}
 		return &rotav1.AddPeerResponse{}, s.Cluster.AddPeer(ctx, req.Id, req.Address, req.Voter)
 	}, func(ctx context.Context, c rotav1connect.OperatorServiceClient) (*rotav1.AddPeerResponse, error) {
 		return c.AddPeer(ctx, req)

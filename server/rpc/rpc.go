@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
@@ -19,6 +20,7 @@ import (
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/intake"
+	"rota/api/rights"
 	"rota/fsm/state"
 	"rota/internal/telemetry/tracing"
 )
@@ -173,6 +175,9 @@ type Server struct {
 	estimates       estimateBudget
 	explains        estimateBudget
 	room            roomDelay
+	// members is held while the servers are asked for the levels that they know, shared while one is
+	// being added.
+	members sync.RWMutex
 	// draining is done when streams are to end.
 	draining context.Context
 	drain    context.CancelFunc
@@ -301,11 +306,19 @@ func (i interceptor) guarded(ctx context.Context, noted *call, next connect.Unar
 	if err != nil {
 		return nil, err
 	}
-	if answer, ok := resp.Any().(proto.Message); ok {
-		if c := callerOf(ctx); c != nil {
-			requiredRights[procedure].leaveOut(answer, c.may)
+	answer, ok := resp.Any().(proto.Message)
+	c := callerOf(ctx)
+	if !ok || c == nil {
+		return resp, nil
+	}
+	need, now := requiredRights[procedure], *c
+	if need.verb == rights.Read && c.bearer != "" {
+		// This server may have been behind when it looked, and has caught up since.
+		if f := i.s.resolve(&now); f != nil {
+			return nil, f
 		}
 	}
+	need.leaveOut(answer, now.may)
 	return resp, nil
 }
 
@@ -317,9 +330,10 @@ func (i interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) con
 		defer cancel(nil)
 		defer context.AfterFunc(i.s.draining, func() { cancel(errDraining) })()
 		ctx = context.WithValue(ctx, callKey{}, &call{})
-		err := next(ctx, &guardedStream{conn, ctx, i.s, requiredRights[conn.Spec().Procedure]})
-		if err != nil && context.Cause(ctx) == errDraining {
-			err = errDraining
+		err := next(ctx, &guardedStream{StreamingHandlerConn: conn, ctx: ctx, s: i.s, need: requiredRights[conn.Spec().Procedure], end: cancel})
+		var why *failure // that this server ended the stream
+		if err != nil && errors.As(context.Cause(ctx), &why) {
+			err = why
 		}
 		return i.end(ctx, conn.Spec().Procedure, begin, err)
 	}

@@ -15,7 +15,7 @@ const (
 	// outputDelay is how long an action runs before its node is asked for output.
 	// Most end sooner, and their result has all they wrote.
 	outputDelay = 10 * time.Millisecond
-	// outputGrace is how long after the end output may keep coming.
+	// outputGrace is how long output may be silent after the end, until no more is waited for.
 	outputGrace = 5 * time.Second
 	// tailsWhole is the length of both tails together below which they are all
 	// that was written: they share 4 KiB, and each may have half of it.
@@ -38,7 +38,7 @@ func (s *Server) RunAction(ctx context.Context, req *rotav1.RunActionRequest, st
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	r := &run{s: s, id: state.ActionID(result.FirstId), stream: stream, chunks: make(chan *rotav1.OutputChunk)}
+	r := &run{s: s, id: state.ActionID(result.FirstId), send: stream.Send, chunks: make(chan *rotav1.OutputChunk)}
 	defer r.readers.Wait()
 	defer cancel()
 	return r.follow(ctx)
@@ -47,9 +47,9 @@ func (s *Server) RunAction(ctx context.Context, req *rotav1.RunActionRequest, st
 // run follows one action. Only follow's goroutine sends; readers of output hand
 // it their chunks.
 type run struct {
-	s      *Server
-	id     state.ActionID
-	stream *connect.ServerStream[rotav1.RunActionResponse]
+	s    *Server
+	id   state.ActionID
+	send func(*rotav1.RunActionResponse) error
 
 	readers sync.WaitGroup
 	chunks  chan *rotav1.OutputChunk
@@ -115,7 +115,7 @@ func (r *run) read(ctx context.Context, attempt uint32) {
 	o := &output{s: r.s, action: r.id, attempt: attempt, follow: true}
 	r.readers.Go(func() {
 		defer close(done)
-		err := o.read(ctx, func(chunk *rotav1.OutputChunk) error {
+		err := o.readAgain(ctx, func(chunk *rotav1.OutputChunk) error {
 			select {
 			case r.chunks <- chunk:
 				return nil
@@ -148,7 +148,7 @@ func (r *run) finish(ctx context.Context, row actionRow) error {
 	return r.sendAction(row)
 }
 
-// drain sends output until it ends, or for the time of grace.
+// drain sends output until it ends, or is silent for the time of grace.
 func (r *run) drain(ctx context.Context) error {
 	grace := time.NewTimer(outputGrace)
 	defer grace.Stop()
@@ -158,6 +158,7 @@ func (r *run) drain(ctx context.Context) error {
 			if err := r.sendOutput(chunk); err != nil {
 				return err
 			}
+			grace.Reset(outputGrace)
 		case <-r.reader:
 			return nil
 		case <-grace.C:
@@ -203,7 +204,7 @@ func (r *run) sendOutput(chunk *rotav1.OutputChunk) error {
 	if chunk.Attempt == r.outputOf {
 		r.upTo[chunk.Stream] = chunk.Offset + uint64(len(chunk.Data))
 	}
-	return r.stream.Send(&rotav1.RunActionResponse{Update: &rotav1.RunActionResponse_Output{Output: chunk}})
+	return r.send(&rotav1.RunActionResponse{Update: &rotav1.RunActionResponse_Output{Output: chunk}})
 }
 
 // sendAction sends the action if it has changed.
@@ -216,5 +217,5 @@ func (r *run) sendAction(row actionRow) error {
 	if err != nil {
 		return err
 	}
-	return r.stream.Send(&rotav1.RunActionResponse{Update: &rotav1.RunActionResponse_Action{Action: m}})
+	return r.send(&rotav1.RunActionResponse{Update: &rotav1.RunActionResponse_Action{Action: m}})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -89,6 +90,65 @@ func TestRunStreamsOutputOfAnAgentThatRestarts(t *testing.T) {
 	}
 	if last.GetState() != rotav1.ActionState_ACTION_STATE_SUCCEEDED || last.Node != "n1" {
 		t.Errorf("the last action is %v", last)
+	}
+}
+
+// lateBreak serves output like an agent that restarts just when the attempt has ended.
+type lateBreak struct {
+	ended chan struct{}
+	begun sync.Once
+	asked chan struct{} // closed when the output was asked for
+	calls atomic.Int32
+}
+
+func (o *lateBreak) ReadOutput(ctx context.Context, req *rotav1.ReadOutputRequest, stream *connect.ServerStream[rotav1.ReadOutputResponse]) error {
+	const text = "0123456789"
+	until := uint64(len(text))
+	if o.calls.Add(1) == 1 {
+		until = 5
+	}
+	if req.StdoutOffset < until {
+		err := stream.Send(&rotav1.ReadOutputResponse{Chunk: &rotav1.OutputChunk{
+			Stream: rotav1.OutputStream_OUTPUT_STREAM_STDOUT, Data: []byte(text[req.StdoutOffset:until]), Offset: req.StdoutOffset,
+		}})
+		if err != nil {
+			return err
+		}
+	}
+	o.begun.Do(func() { close(o.asked) })
+	if until < uint64(len(text)) {
+		select {
+		case <-o.ended:
+		case <-ctx.Done():
+		}
+		return connect.NewError(connect.CodeUnavailable, errors.New("agent restarts"))
+	}
+	return nil
+}
+
+func TestRunStreamsTheRestOfAnAgentThatRestartsAtTheEnd(t *testing.T) {
+	w := newWorld(t)
+	o := &lateBreak{ended: make(chan struct{}), asked: make(chan struct{})}
+	a := w.agent("n1", o)
+	var id atomic.Uint64
+	go a.serve(t.Context(), func(as *rotav1.Assignment) *rotav1.ActionResult {
+		<-o.asked
+		id.Store(as.ActionId)
+		return exited(0)
+	})
+	go func() {
+		defer close(o.ended)
+		for id.Load() == 0 || !client.Final(w.get(id.Load()).State) {
+			select {
+			case <-t.Context().Done():
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	output, last, err := w.run(&rotav1.RunActionRequest{Action: spec("print")})
+	if err != nil || output != "0123456789" || !client.Final(last.GetState()) {
+		t.Errorf("got %q, %v, %v", output, last, err)
 	}
 }
 

@@ -7,8 +7,13 @@ import (
 	"time"
 )
 
-// livePeriod is how often an open page is drawn anew.
-const livePeriod = 2 * time.Second
+const (
+	// livePeriod is how often an open page is drawn anew.
+	livePeriod = 2 * time.Second
+	// liveWriteMax is how long a reader may take for one event. One that takes none must not keep a
+	// place of those that there are for open pages.
+	liveWriteMax = 30 * time.Second
+)
 
 // sessionEnded is what an open page shows when its session is over.
 const sessionEnded = `<p class="error" role="alert">Your session has ended. <a href="` + loginPath + `">Log in</a>.</p>`
@@ -29,6 +34,7 @@ func (u *UI) serveLive(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v.path = Root + r.URL.Path[len(Root+"live/"):]
+	defer func() { _ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) }()
 	w.Header().Set("Content-Type", "text/event-stream")
 	ticker := time.NewTicker(livePeriod)
 	defer ticker.Stop()
@@ -68,8 +74,10 @@ func sendEvent(w http.ResponseWriter, html []byte, same bool) error {
 		}
 		out.WriteByte('\n')
 	}
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(time.Now().Add(liveWriteMax)) // a writer without deadlines is one of a test
 	if _, err := w.Write(out.Bytes()); err != nil {
 		return err
 	}
-	return http.NewResponseController(w).Flush()
+	return control.Flush()
 }

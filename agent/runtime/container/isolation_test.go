@@ -106,7 +106,7 @@ func TestTheFirstProcessReadsNoTrap(t *testing.T) {
 		if out, code := run(t, sb, "busybox rm /etc/passwd; "+trap); code != 0 {
 			t.Fatal(out)
 		}
-		_, err := initcall.Start(sb.SocketDir, initcall.Command{Argv: []string{"true"}}, initcall.Files{V2: -1})
+		_, err := initcall.Start(t.Context(), sb.SocketDir, initcall.Command{Argv: []string{"true"}}, initcall.Files{V2: -1})
 		if !errors.As(err, new(initcall.StartError)) || !initcall.Listening(sb.SocketDir) {
 			t.Errorf("%s: %v", trap, err)
 		}

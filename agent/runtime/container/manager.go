@@ -29,6 +29,8 @@ const (
 	listenMax = 30 * time.Second
 	// openingMax is how many sandboxes are opened at once.
 	openingMax = 8
+	// removingMax is how many are removed at once.
+	removingMax = 16
 )
 
 // Options is what a Manager is told.
@@ -84,7 +86,7 @@ type Manager struct {
 	owner string
 	// opening bounds how many are opened at once; importing, those that unpack an image.
 	opening   chan struct{}
-	importing sync.Mutex
+	importing chan struct{}
 	layersMax int // of a root file system
 
 	mu        sync.Mutex
@@ -106,7 +108,7 @@ func NewManager(o Options) (*Manager, error) {
 	h := fnv.New64a()
 	h.Write([]byte(o.Dir))
 	return &Manager{opts: o, owner: fmt.Sprintf("%016x", h.Sum64()),
-		opening: make(chan struct{}, openingMax), layersMax: rootLayersMax, sandboxes: map[uint64]*entry{}}, nil
+		opening: make(chan struct{}, openingMax), importing: make(chan struct{}, 1), layersMax: rootLayersMax, sandboxes: map[uint64]*entry{}}, nil
 }
 
 // id is the name of a trajectory's container, its snapshot and its cgroup.
@@ -172,11 +174,11 @@ func (m *Manager) Open(ctx context.Context, s Spec) (Sandbox, error) {
 	return e.open.Sandbox, nil
 }
 
-// slot waits until there is room for one more that is opened.
-func (m *Manager) slot(ctx context.Context) (leave func(), err error) {
+// slot waits until there is room for one more.
+func slot(ctx context.Context, slots chan struct{}) (leave func(), err error) {
 	select {
-	case m.opening <- struct{}{}:
-		return func() { <-m.opening }, nil
+	case slots <- struct{}{}:
+		return func() { <-slots }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -184,7 +186,7 @@ func (m *Manager) slot(ctx context.Context) (leave func(), err error) {
 
 // again starts a sandbox that has ended.
 func (m *Manager) again(ctx context.Context, r *record) error {
-	leave, err := m.slot(ctx)
+	leave, err := slot(ctx, m.opening)
 	if err != nil {
 		return err
 	}
@@ -228,16 +230,21 @@ func (m *Manager) opened(trajectory uint64) (*record, error) {
 	return r, err
 }
 
-// make opens a sandbox anew.
+// Reserve makes the folder of a sandbox that is opened later. It tells the supervisor that the directory of
+// the trajectory belongs to a user of the sandbox.
+func (m *Manager) Reserve(trajectory uint64) error { return os.MkdirAll(m.dir(trajectory), 0o700) }
+
+// make opens a sandbox anew. Its folder stays also if that fails, see Reserve: without it, a supervisor
+// that starts would remove the directory of the trajectory.
 func (m *Manager) make(ctx context.Context, s Spec) (*record, error) {
-	if err := m.remove(ctx, s.Trajectory); err != nil {
+	if err := errors.Join(m.Reserve(s.Trajectory), m.clear(ctx, s.Trajectory)); err != nil {
 		return nil, fmt.Errorf("remove what is left of an earlier one: %w", err)
 	}
 	image, err := m.image(ctx, s.Image)
 	if err != nil {
 		return nil, err
 	}
-	leave, err := m.slot(ctx) // not before: an import takes minutes
+	leave, err := slot(ctx, m.opening) // not before: an import takes minutes
 	if err != nil {
 		return nil, err
 	}
@@ -267,7 +274,7 @@ func (m *Manager) make(ctx context.Context, s Spec) (*record, error) {
 	if err != nil {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*killFor)
 		defer cancel()
-		return nil, errors.Join(err, m.remove(end, s.Trajectory))
+		return nil, errors.Join(err, m.clear(end, s.Trajectory))
 	}
 	return r, nil
 }
@@ -307,8 +314,11 @@ func (m *Manager) image(ctx context.Context, name string) (*manifest, error) {
 	if unpacked, err := m.opts.Containerd.findUnpacked(ctx, name); err != nil || unpacked != nil {
 		return unpacked, err
 	}
-	m.importing.Lock()
-	defer m.importing.Unlock()
+	leave, err := slot(ctx, m.importing)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	image, err := m.opts.Containerd.findImage(ctx, name)
 	if !errors.Is(err, ErrNoImage) {
 		return image, err
@@ -334,6 +344,14 @@ func (m *Manager) image(ctx context.Context, name string) (*manifest, error) {
 
 // remove removes all that there is of a sandbox. It is called under the lock of its entry.
 func (m *Manager) remove(ctx context.Context, trajectory uint64) error {
+	if err := m.clear(ctx, trajectory); err != nil {
+		return err
+	}
+	return os.RemoveAll(m.dir(trajectory))
+}
+
+// clear is remove that leaves an empty folder.
+func (m *Manager) clear(ctx context.Context, trajectory uint64) error {
 	if err := m.opts.Containerd.remove(ctx, m.id(trajectory)); err != nil {
 		return err
 	}
@@ -346,7 +364,14 @@ func (m *Manager) remove(ctx context.Context, trajectory uint64) error {
 			return err
 		}
 	}
-	return os.RemoveAll(m.dir(trajectory))
+	entries, err := os.ReadDir(m.dir(trajectory))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(m.dir(trajectory), e.Name())))
+	}
+	return err
 }
 
 // takeBack gives the directory of a trajectory to the agent, now that nothing runs in the sandbox.
@@ -365,24 +390,48 @@ func takeBack(home string) error {
 }
 
 // Keep removes the sandboxes of trajectories that are not open. It asks which are after it has
-// found what there is, so that none is missing that was opened meanwhile.
+// found what there is, so that none is missing that was opened meanwhile. Several are removed at once: one
+// may be in the middle of an import, or not die for long.
 func (m *Manager) Keep(ctx context.Context, list func() []uint64) error {
 	known, err := m.known(ctx)
-	open := list()
+	open := map[uint64]bool{}
+	for _, trajectory := range list() {
+		open[trajectory] = true
+	}
+	var removals sync.WaitGroup
+	slots, failed := make(chan struct{}, removingMax), make(chan error, len(known))
 	for _, trajectory := range known {
-		if slices.Contains(open, trajectory) {
+		if open[trajectory] {
 			continue
 		}
-		e := m.lock(trajectory)
-		failed := m.remove(ctx, trajectory)
-		m.drop(trajectory, e)
-		if failed != nil {
-			err = errors.Join(err, fmt.Errorf("remove the sandbox of trajectory %d: %w", trajectory, failed))
-			continue
+		leave, fullErr := slot(ctx, slots)
+		if fullErr != nil {
+			err = errors.Join(err, fullErr)
+			break
 		}
-		m.opts.Logger.Info("sandbox removed", "trajectory", trajectory)
+		removals.Go(func() {
+			defer leave()
+			failed <- m.end(ctx, trajectory)
+		})
+	}
+	removals.Wait()
+	close(failed)
+	for f := range failed {
+		err = errors.Join(err, f)
 	}
 	return err
+}
+
+// end removes the sandbox of a trajectory that has ended.
+func (m *Manager) end(ctx context.Context, trajectory uint64) error {
+	e := m.lock(trajectory)
+	err := m.remove(ctx, trajectory)
+	m.drop(trajectory, e)
+	if err != nil {
+		return fmt.Errorf("remove the sandbox of trajectory %d: %w", trajectory, err)
+	}
+	m.opts.Logger.Info("sandbox removed", "trajectory", trajectory)
+	return nil
 }
 
 // known are the trajectories of which there is something.

@@ -33,8 +33,7 @@ func TestAnImageThatIsThereWaitsForNoImport(t *testing.T) {
 	if _, err := c.Import(t.Context(), f, ""); err != nil {
 		t.Fatal(err)
 	}
-	m.importing.Lock()
-	defer m.importing.Unlock()
+	m.importing <- struct{}{}
 	found := make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -49,6 +48,53 @@ func TestAnImageThatIsThereWaitsForNoImport(t *testing.T) {
 		}
 	case <-time.After(2 * time.Minute):
 		t.Error("it waits for an import")
+	}
+	// Another image waits, for as long as its caller does.
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := m.image(ctx, "another:1"); err == nil {
+		t.Error("an image was found that there is not")
+	}
+}
+
+// A sandbox that is being opened while its trajectory ends holds up the removal of no other.
+func TestASandboxThatIsBusyHoldsUpNoOthers(t *testing.T) {
+	need.Containerd(t)
+	c, err := Connect(t.Context(), containertest.Start(t).Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	m, err := NewManager(Options{Containerd: c, Dir: t.TempDir(), Logger: hclog.NewNullLogger()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id := range uint64(4) {
+		if err := m.Reserve(id + 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	busy := m.lock(1) // the first that is found
+	kept := make(chan error, 1)
+	go func() { kept <- m.Keep(context.Background(), func() []uint64 { return []uint64{4} }) }()
+	for _, id := range []uint64{2, 3} {
+		for limit := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			if _, err := os.Stat(m.dir(id)); err != nil {
+				break
+			}
+			if time.Now().After(limit) {
+				t.Fatalf("sandbox %d waits for another", id)
+			}
+		}
+	}
+	busy.Unlock()
+	if err := <-kept; err != nil {
+		t.Error(err)
+	}
+	for id, want := range map[uint64]bool{1: false, 4: true} {
+		if _, err := os.Stat(m.dir(id)); (err == nil) != want {
+			t.Errorf("sandbox %d: %v", id, err)
+		}
 	}
 }
 

@@ -99,7 +99,7 @@ func run(t testing.TB, sb container.Sandbox, script string) (string, int) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	p, err := initcall.Start(sb.SocketDir, initcall.Command{
+	p, err := initcall.Start(t.Context(), sb.SocketDir, initcall.Command{
 		Argv: []string{"sh", "-c", script}, Env: sb.Env, Dir: sb.Dir, User: sb.User,
 	}, initcall.Files{Std: [3]int{int(null.Fd()), int(out.Fd()), int(out.Fd())}, V2: -1})
 	if err != nil {
@@ -217,8 +217,24 @@ func TestAnImageThatIsNotThereIsNamed(t *testing.T) {
 	if _, err := n.m.Open(t.Context(), s); !errors.Is(err, container.ErrNoImage) {
 		t.Errorf("an image outside of the folder: %v", err)
 	}
-	if left, _ := os.ReadDir(n.opts.Dir); len(left) != 1 {
-		t.Errorf("left of what could not be opened: %v", left)
+	for _, sandbox := range []string{"1", "2"} { // a supervisor that starts asks whether there are these
+		left, err := os.ReadDir(filepath.Join(n.opts.Dir, sandbox))
+		if err != nil || sandbox == "2" && len(left) > 0 {
+			t.Errorf("left of %s: %v, %v", sandbox, left, err)
+		}
+	}
+	s.Trajectory = 1
+	if _, err := n.m.Open(t.Context(), s); !errors.Is(err, container.ErrNoImage) {
+		t.Errorf("another image, which is outside of the folder: %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Join(n.opts.Dir, "1")); err != nil || len(left) > 0 {
+		t.Errorf("left of a sandbox whose next image is missing: %v, %v", left, err)
+	}
+	if err := n.m.Keep(t.Context(), func() []uint64 { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(n.opts.Dir); err != nil || len(left) > 0 {
+		t.Errorf("left after the end: %v, %v", left, err)
 	}
 }
 
@@ -232,7 +248,7 @@ func TestCommandsHaveTheUserOfTheTrajectory(t *testing.T) {
 		t.Errorf("said %q", out)
 	}
 	s.Trajectory, s.User = 2, "nobody-here"
-	_, err := initcall.Start(n.open(s).SocketDir, initcall.Command{Argv: []string{"true"}, User: s.User}, initcall.Files{V2: -1, Std: [3]int{0, 1, 2}})
+	_, err := initcall.Start(t.Context(), n.open(s).SocketDir, initcall.Command{Argv: []string{"true"}, User: s.User}, initcall.Files{V2: -1, Std: [3]int{0, 1, 2}})
 	var start initcall.StartError
 	if !errors.As(err, &start) || !strings.Contains(err.Error(), "nobody-here") {
 		t.Errorf("a user that the container does not have: %v", err)

@@ -27,60 +27,72 @@ const (
 	rootLayersMax = 256
 )
 
-// Commit makes the root file system of a trajectory's sandbox one that other sandboxes may begin with,
-// and returns its name; empty: the trajectory has no sandbox yet. Nothing may run in the sandbox. It
-// ends, and is started again with its files when it is opened next.
-func (m *Manager) Commit(ctx context.Context, trajectory, snapshot uint64) (root string, err error) {
+// NewRoot names a root file system for Commit.
+func (m *Manager) NewRoot(snapshot uint64) string {
+	return fmt.Sprintf("rota-%s-root-%d-%d", m.owner, snapshot, time.Now().UnixNano())
+}
+
+// Commit makes the root file system of a trajectory's sandbox one of this name that other sandboxes may
+// begin with, unless the trajectory has no sandbox yet. Nothing may run in the sandbox. It ends, and is
+// started again with its files when it is opened next.
+func (m *Manager) Commit(ctx context.Context, trajectory uint64, root string) (committed bool, err error) {
 	e := m.lock(trajectory)
 	defer e.Unlock()
 	if e.open == nil {
 		if e.open, err = m.opened(trajectory); err != nil {
-			return "", err
+			return false, err
 		}
 	}
 	if e.open == nil {
-		return "", nil
+		return false, nil
 	}
 	id := m.id(trajectory)
 	if err := m.opts.Containerd.goOn(ctx, id, e.open.Parent); err != nil {
-		return "", err
+		return false, err
 	}
 	below, err := m.opts.Containerd.layersBelow(ctx, id)
 	if err != nil {
-		return "", err
+		return false, err
 	}
 	if below >= m.layersMax {
-		return "", fmt.Errorf("the root file system of the container has %d layers, and more cannot be mounted: each snapshot in a row adds one; copy the files into a new trajectory with its image", below)
+		return false, fmt.Errorf("the root file system of the container has %d layers, and more cannot be mounted: each snapshot in a row adds one; copy the files into a new trajectory with its image", below)
 	}
 	if err := m.opts.Containerd.stop(ctx, id); err != nil {
-		return "", err
+		return false, err
 	}
 	// What goes on after a crash has to be known before there is nothing to go on with.
 	next := *e.open
-	next.Parent = fmt.Sprintf("rota-%s-root-%d-%d", m.owner, snapshot, time.Now().UnixNano())
+	next.Parent = root
 	if err := save(filepath.Join(m.dir(trajectory), recordName), &next); err != nil {
-		return "", err
+		return false, err
 	}
 	e.open = &next
-	if err := m.opts.Containerd.commit(ctx, id, next.Parent, m.owner); err != nil {
-		return "", err
+	if err := m.opts.Containerd.commit(ctx, id, root, m.owner); err != nil {
+		return false, err
 	}
-	return next.Parent, m.opts.Containerd.goOn(ctx, id, next.Parent)
+	return true, m.opts.Containerd.goOn(ctx, id, root)
 }
 
-// KeepRoots removes the root file systems that are not used. What a sandbox is above goes with that,
+// RootBytes counts what a root file system takes on disk beyond the one that it is above.
+func (m *Manager) RootBytes(ctx context.Context, root string) (uint64, error) {
+	return m.opts.Containerd.usage(ctx, root)
+}
+
+// KeepRoots removes the root file systems that are not used. It asks which are after it has found what
+// there is, so that none is missing that was committed meanwhile. What a sandbox is above goes with that,
 // and so does what one is to be above that has no file system yet, as Commit was interrupted.
-func (m *Manager) KeepRoots(ctx context.Context, used []string) error {
+func (m *Manager) KeepRoots(ctx context.Context, used func() ([]string, error)) error {
 	names, err := m.opts.Containerd.roots(ctx, m.owner)
 	if len(names) == 0 {
 		return err
 	}
-	parents, failed := m.parents()
-	if failed != nil {
+	needed, failed := used()
+	parents, failedToo := m.parents()
+	if failed = errors.Join(failed, failedToo); failed != nil {
 		return errors.Join(err, failed)
 	}
 	for _, name := range names {
-		if !slices.Contains(used, name) && !parents[name] {
+		if !slices.Contains(needed, name) && !parents[name] {
 			err = errors.Join(err, m.opts.Containerd.letGo(ctx, name))
 		}
 	}
@@ -173,6 +185,15 @@ func (c *Containerd) roots(ctx context.Context, owner string) (names []string, e
 			names = append(names, info.GetName())
 		}
 	}
+}
+
+// usage is what the top layer of a file system takes on disk.
+func (c *Containerd) usage(ctx context.Context, name string) (uint64, error) {
+	got, err := c.snapshots.Usage(in(ctx, Namespace), &snapshots.UsageRequest{Snapshotter: c.snapshotter, Key: name})
+	if err != nil {
+		return 0, fmt.Errorf("count the bytes of a root file system: %w", err)
+	}
+	return uint64(max(0, got.GetSize())), nil
 }
 
 // letGo removes a root file system, or leaves it to the garbage collector if something is above it.

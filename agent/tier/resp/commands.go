@@ -21,6 +21,10 @@ const (
 	// scanMax is the largest COUNT that is obeyed.
 	scanMax     = 10_000
 	scanDefault = 10
+	// scanStep is how many keys SCAN looks at in one go, and scanWork how many comparisons it makes
+	// before it answers with fewer keys than it was asked for: another call goes on.
+	scanStep = 64
+	scanWork = 1 << 22
 )
 
 var errNoAuth = errors.New("authentication required")
@@ -438,17 +442,31 @@ func scan(c *conn, cmd *command) {
 			return
 		}
 	}
-	keys, next := c.store.Scan(cursor, int(min(count, scanMax)))
+	matching, next := matchingKeys(c.store, cursor, compile(pattern), int(min(count, scanMax)))
 	c.array(2)
 	c.bulk(strconv.FormatUint(next, 10))
-	matching := keys[:0]
-	for _, key := range keys {
-		if glob(pattern, key) {
-			matching = append(matching, key)
-		}
-	}
 	c.array(len(matching))
 	for _, key := range matching {
 		c.bulk(key)
 	}
+}
+
+// matchingKeys looks at up to so many keys and returns those that match, and where to go on. It looks
+// at fewer if their patterns take long to compare.
+func matchingKeys(store *tier.Store, cursor uint64, p pattern, count int) (matching []string, next uint64) {
+	for work := 0; count > 0 && work < scanWork; {
+		var keys []string
+		keys, next = store.Scan(cursor, min(count, scanStep))
+		for _, key := range keys {
+			matches, steps := p.match(key)
+			if work += steps; matches {
+				matching = append(matching, key)
+			}
+		}
+		if next == 0 {
+			return matching, 0
+		}
+		cursor, count = next, count-len(keys)
+	}
+	return matching, next
 }

@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import datetime
+import functools
 import threading
-from typing import Any, AsyncIterator, Awaitable, BinaryIO, Callable, Iterable, List, Mapping, Sequence
+from typing import Any, AsyncIterator, Awaitable, BinaryIO, Callable, Iterable, List, Mapping, Sequence, TypeVar
 
 from .background import Output, Process
-from .client import Client, Trajectory
+from .client import Client
 from .cluster import Cluster
 from .episode import Batch, Episode, Rollout, Summary, _batches
-from .errors import ActionFailed, TurnLost
+from .errors import ActionFailed, Error, TurnLost
 from .files import File, Files
 from .job import Cycle, Job
 from .many import Command
 from .names import names_checked
 from .rollout import Sample
 from .spec import Action, Size, Submission, spec
+from .trajectory import Trajectory
 from .turn import Turn
+
+Done = TypeVar("Done")
 
 
 @names_checked
 class AsyncClient:
-    """As Client, for asyncio."""
+    """As Client, for asyncio.
+
+    A call that is canceled may be carried out all the same. What it would have opened, submitted or
+    created without the caller knowing its number is closed or canceled then.
+    """
 
     def __init__(self, *servers: str, **options: Any):
         self.blocking = Client(*servers, **options)
@@ -33,7 +42,11 @@ class AsyncClient:
         return await asyncio.to_thread(self.blocking.call, method, request)
 
     async def submit(self, *specs: dict, request_id: str | None = None) -> Submission:
-        return await asyncio.to_thread(lambda: self.blocking.submit(*specs, request_id=request_id))
+        """As Client.submit. If it is canceled, so are its actions, unless it has a request_id."""
+        submitted = functools.partial(self.blocking.submit, *specs, request_id=request_id)
+        if request_id is not None:
+            return await asyncio.to_thread(submitted)  # the caller can repeat it
+        return await _or_undone(submitted, lambda ids: self.blocking.cancel(*ids))
 
     async def get(self, action: int) -> Action:
         return await asyncio.to_thread(self.blocking.get, action)
@@ -138,7 +151,7 @@ class AsyncClient:
         await asyncio.to_thread(self.blocking.remove_engine, model)
 
     async def migrate(self, source: str, target: str, **about: Any) -> int:
-        return await asyncio.to_thread(lambda: self.blocking.migrate(source, target, **about))
+        return await _or_undone(lambda: self.blocking.migrate(source, target, **about), self.blocking.cancel_migration)
 
     async def migration(self, migration: int) -> dict:
         return await asyncio.to_thread(self.blocking.migration, migration)
@@ -150,7 +163,8 @@ class AsyncClient:
         await asyncio.to_thread(self.blocking.cancel_migration, migration)
 
     async def create_rollout(self, policy: str, groups: int, samples_per_group: int, **about: Any) -> dict:
-        return await asyncio.to_thread(lambda: self.blocking.create_rollout(policy, groups, samples_per_group, **about))
+        created = functools.partial(self.blocking.create_rollout, policy, groups, samples_per_group, **about)
+        return await _or_undone(created, lambda rollout: self.blocking.close_rollout(rollout["id"]))
 
     async def close_rollout(self, rollout: int) -> dict:
         return await asyncio.to_thread(self.blocking.close_rollout, rollout)
@@ -162,7 +176,7 @@ class AsyncClient:
         return await asyncio.to_thread(self.blocking.rollouts, policy, include_ended)
 
     async def open_member(self, rollout: int, group: int, **about: Any) -> int:
-        return await asyncio.to_thread(lambda: self.blocking.open_member(rollout, group, **about))
+        return await _or_undone(lambda: self.blocking.open_member(rollout, group, **about), self._closed)
 
     async def put_sample(self, trajectory: int, **about: Any) -> tuple[bool, str]:
         return await asyncio.to_thread(lambda: self.blocking.put_sample(trajectory, **about))
@@ -216,7 +230,10 @@ class AsyncClient:
         return await asyncio.to_thread(self.blocking.affinities, policy)
 
     async def open_generation(self, policy: str, **about: Any) -> int:
-        return await asyncio.to_thread(lambda: self.blocking.open_generation(policy, **about))
+        return await _or_undone(lambda: self.blocking.open_generation(policy, **about), self._closed)
+
+    def _closed(self, trajectory: int) -> None:
+        self.blocking.call("TrajectoryService/CloseTrajectory", {"id": str(trajectory)})
 
     async def suspend_trajectory(self, trajectory: int) -> None:
         await asyncio.to_thread(self.blocking.suspend_trajectory, trajectory)
@@ -289,13 +306,13 @@ class AsyncTrajectory:
 
     async def __aenter__(self) -> AsyncTrajectory:
         how, memory, fields = self._open
-        opened = await asyncio.to_thread(lambda: how(memory, **fields))
+        opened = await _or_undone(lambda: how(memory, **fields), Trajectory.close)
         self.id, self.blocking = opened.id, opened
         self.files = AsyncFiles(self.client, self.id)
         return self
 
     async def __aexit__(self, *_: Any) -> None:
-        await self.client.call("TrajectoryService/CloseTrajectory", {"id": str(self.id)})
+        await asyncio.shield(self.client.call("TrajectoryService/CloseTrajectory", {"id": str(self.id)}))
 
     async def pause(self) -> bool:
         return await asyncio.to_thread(self.blocking.pause)
@@ -361,15 +378,18 @@ class AsyncProcess:
     ) -> AsyncIterator[Output]:
         """As Process.output; a thread waits for each piece."""
         pieces = self.blocking.output(follow, since=since, times=times)
-        while (piece := await asyncio.to_thread(lambda: next(pieces, None))) is not None:
-            yield piece
+        try:
+            while (piece := await asyncio.to_thread(lambda: next(pieces, None))) is not None:
+                yield piece
+        finally:
+            with contextlib.suppress(ValueError):  # a thread waits for the next piece
+                pieces.close()
 
     async def __aenter__(self) -> AsyncProcess:
         return self
 
     async def __aexit__(self, *_: Any) -> None:
-        if await self.poll() is None:
-            await self.cancel()
+        await asyncio.shield(asyncio.to_thread(self.blocking.__exit__))
 
 
 class AsyncEpisode:
@@ -401,7 +421,7 @@ class AsyncEpisode:
         return self
 
     async def __aexit__(self, *_: Any) -> None:
-        await asyncio.to_thread(self.blocking.close)
+        await asyncio.shield(asyncio.to_thread(self.blocking.close))
 
 
 class AsyncRollout:
@@ -412,17 +432,17 @@ class AsyncRollout:
         self.blocking = Rollout(client.blocking, policy, prompts, **about)
 
     async def __aenter__(self) -> AsyncRollout:
-        await asyncio.to_thread(self.blocking.__enter__)
+        await _or_undone(self.blocking.__enter__, Rollout.__exit__)
         return self
 
     async def __aexit__(self, *_: Any) -> None:
-        await asyncio.to_thread(self.blocking.__exit__)
+        await asyncio.shield(asyncio.to_thread(self.blocking.__exit__))
 
     async def get(self) -> dict:
         return await asyncio.to_thread(self.blocking.get)
 
     async def episode(self, group: int, **fields: Any) -> AsyncEpisode:
-        return AsyncEpisode(self.client, await asyncio.to_thread(lambda: self.blocking.episode(group, **fields)))
+        return AsyncEpisode(self.client, await _or_undone(lambda: self.blocking.episode(group, **fields), Episode.close))
 
     async def run(self, loop: Callable[[AsyncEpisode], Awaitable[float | None]], *, parallel: int = 32, tries: int = 2) -> Summary:
         """As Rollout.run. Each episode is a coroutine in the caller's event loop.
@@ -468,11 +488,11 @@ class AsyncCluster:
         self.blocking = Cluster(client.blocking, *args, **about)
 
     async def __aenter__(self) -> AsyncCluster:
-        await asyncio.to_thread(self.blocking.__enter__)
+        await _or_undone(self.blocking.__enter__, Cluster.close)
         return self
 
     async def __aexit__(self, *_: Any) -> None:
-        await asyncio.to_thread(self.blocking.close)
+        await asyncio.shield(asyncio.to_thread(self.blocking.close))
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         method = getattr(self.blocking, name)
@@ -561,6 +581,40 @@ class AsyncTurn(Turn):
             self._loop.call_soon_threadsafe(what)
         except RuntimeError:
             pass  # the loop is gone, and with it whoever would listen
+
+
+async def _or_undone(do: Callable[[], Done], undo: Callable[[Done], Any]) -> Done:
+    """Does something in a thread. If the task is canceled meanwhile, the thread undoes what it has done.
+
+    The cancellation does not wait for that.
+    """
+    lock, canceled, done = threading.Lock(), threading.Event(), []
+
+    def undone(result: Done) -> None:
+        with contextlib.suppress(Error):  # nobody is told
+            undo(result)
+
+    def run() -> None:
+        if canceled.is_set():
+            return
+        result = do()
+        with lock:
+            if not canceled.is_set():
+                done.append(result)
+                return
+        undone(result)
+
+    work = asyncio.ensure_future(asyncio.to_thread(run))
+    try:
+        await asyncio.shield(work)
+    except asyncio.CancelledError:
+        with lock:
+            canceled.set()
+        if done:  # it had just ended
+            asyncio.get_running_loop().run_in_executor(None, undone, done[0])
+        work.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody is told
+        raise
+    return done[0]
 
 
 async def _in_thread(func: Callable[..., Any], *args: Any) -> None:

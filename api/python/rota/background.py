@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, BinaryIO, Iterable, Iterator
 
 from .errors import ActionFailed, Error
 from .names import names_checked
-from .spec import Action
+from .spec import Action, seconds
 
 if TYPE_CHECKING:
     from .client import Client
 
 #: How much input one call carries, the most that one may.
 _INPUT = 64 << 10
+#: How long a server waits for room for input, in seconds, the most that it does.
+_INPUT_WAIT_S = 5.0
 #: Reasons for which there is nobody who reads input any more.
 _DEAF = ("INPUT_CLOSED", "ATTEMPT_ENDED", "ACTION_NOT_FOUND")
 
@@ -68,6 +70,7 @@ class Process:
 
     def _input(self, data: bytes, eof: bool) -> bool:
         request = {"actionId": str(self.id), "writer": self._writer, "data": base64.b64encode(data).decode(), "eof": eof}
+        request["wait"] = seconds(min(_INPUT_WAIT_S, self.client.retry_s / 4))
         while True:
             try:
                 answer = self.client.call(
@@ -156,7 +159,9 @@ class Process:
                     yield Output(name, data, offset, parse_time(chunk["time"]) if times else None)
                 return
             except TimeoutError:
-                give_up = time.monotonic() + self.client.retry_s  # it was silent, and nothing is wrong
+                # Either nothing was written, or the server is gone: then another one is asked.
+                self.client.get(self.id)
+                give_up = time.monotonic() + self.client.retry_s
             except Error as err:
                 if err.retry_after is None or time.monotonic() > give_up:
                     raise

@@ -11,6 +11,7 @@ class Calls:
     """The calls of a Client."""
 
     namespace: str
+    retry_s: float
 
     def call(self, method: str, request: dict | None = None, *, try_s: float | None = None) -> dict:
         raise NotImplementedError  # of Client

@@ -19,7 +19,6 @@ from typing import Any, BinaryIO, Iterator, Mapping, Sequence
 from .background import Output, Process, collect
 from .engine import declaration
 from .errors import ActionFailed, Error, UnknownOutcome, from_answer
-from .files import Files
 from .job import Cycle, Job, submission
 from .many import Many
 from .names import names_checked, refuse_unknown
@@ -27,6 +26,7 @@ from .overload import Overload
 from .rollout import Rollouts
 from .spec import Action, Size, StartEstimate, Submission, seconds, size, spec
 from .token import Token
+from .trajectory import Trajectory
 from .turn import Turn
 from .worker import Workers
 
@@ -42,6 +42,12 @@ _HARMLESS = (
 # For how long a request ID may be used again, in seconds. Servers remember it for ten
 # minutes, and the last try takes its time.
 _REMEMBERED_S = 240.0
+# The least time that a server has for one try of several, in seconds.
+_TRY_MIN_S = 2.0
+# How long a connection may take to be made, in seconds.
+_DIAL_S = 5.0
+# For how long a server that failed is not asked for being the leader, in seconds.
+_AVOID_S = 3.0
 #: Where "rota dev" listens.
 _ADDR = "127.0.0.1:7400"
 
@@ -78,6 +84,7 @@ class Client(Many, Rollouts, Workers):
         self.retry_s = retry_s
         self._servers = list(servers) or (os.environ.get("ROTA_ADDR") or _ADDR).split(",")
         self._current = self._servers[0]
+        self._avoid: dict[str, float] = {}  # until when, for servers that failed
         self._lock = threading.Lock()
         self._idle: dict[str, list[http.client.HTTPConnection]] = {}
         self._token = Token(token, token_file)
@@ -440,7 +447,8 @@ class Client(Many, Rollouts, Workers):
     def call(self, method: str, request: dict | None = None, *, try_s: float | None = None) -> dict:
         """Calls a method such as "QuotaService/ListQuotas", again if need be.
 
-        try_s: how long a server may take to answer one try; as long as retry_s if None.
+        try_s: how long a server may take to answer one try. None: half of retry_s, so that another
+            server can be asked then; all of it if the call is not repeated.
 
         Calls that change something are repeated if they were refused for sure, or for
         four minutes if they carry a requestId: servers remember it for ten. Otherwise
@@ -450,6 +458,8 @@ class Client(Many, Rollouts, Workers):
         _, _, name = method.partition("/")
         # Input without an offset is written again with each try.
         harmless = name.startswith(_HARMLESS) and (name != "WriteActionInput" or "offset" in request)
+        repeatable = harmless or "requestId" in request
+        try_s = try_s or (max(self.retry_s / 2, min(self.retry_s, _TRY_MIN_S)) if repeatable else self.retry_s)
         forgotten = time.monotonic() + (_REMEMBERED_S if "requestId" in request else 0)
         body = json.dumps(request).encode()
         give_up = time.monotonic() + self.retry_s
@@ -460,17 +470,17 @@ class Client(Many, Rollouts, Workers):
                 raise _outcome(self._overload.refusal, unsure)
             server, overloaded = self._current, None
             try:
-                return self._ask(server, method, body, not (harmless or "requestId" in request), try_s or self.retry_s)
+                return self._ask(server, method, body, not repeatable, try_s)
             except Error as err:
+                self._after(err, server)
                 overloaded = err if err.code == "resource_exhausted" and err.retry_after is not None else None
                 unsure = unsure or isinstance(err, UnknownOutcome) or err.reason == "UNKNOWN_OUTCOME"
                 delay = err.retry_after
                 if delay is None or unsure and not harmless and time.monotonic() >= forgotten:
                     raise _outcome(err, unsure) from None
-                delay = delay * random.uniform(1, 1.5) or min(0.01 * 2**tries, 1.0) * random.uniform(0.5, 1)
+                delay = delay * random.uniform(1, 1.5) or _backoff_s(tries)
                 if time.monotonic() + delay > give_up:
                     raise _outcome(err, unsure and not name.startswith(("Get", "List"))) from None
-                self._after(err, server)
             finally:
                 if method == _SUBMIT and overloaded is not None:
                     self._overload.refused(of_round, overloaded)
@@ -494,22 +504,22 @@ class Client(Many, Rollouts, Workers):
         Raises TimeoutError if none comes for retry_s.
         """
         server = self._current
-        connection = self._connect(server)
-        connection.timeout = self.retry_s
+        connection, connected = self._connect(server), False
         body = json.dumps(request).encode()
         headers = {"Content-Type": "application/connect+json", **self._token.headers(server, self._tls is not None)}
         try:
-            connection.connect()
-            self._check_role(server, connection)
+            self._dial(server, connection)
+            connected = True
+            connection.sock.settimeout(self.retry_s)
             connection.request("POST", "/rota.v1." + method, struct.pack(">BI", 0, len(body)) + body, headers)
             response = connection.getresponse()
             if response.status != 200:
                 raise from_answer(response.status, response.read())
             yield from _messages(response)
-        except TimeoutError:
-            raise
         except (OSError, http.client.HTTPException) as err:
-            self._next(server)
+            if connected and isinstance(err, TimeoutError):
+                raise
+            self._failed(server)
             raise Error(f"{server}: {err}", retry_after=0.0) from None
         finally:
             connection.close()
@@ -537,12 +547,10 @@ class Client(Many, Rollouts, Workers):
         with self._lock:
             idle = [] if fresh else self._idle.get(server, [])
             connection = idle.pop() if idle else self._connect(server)
-        connection.timeout = timeout_s
         sent = False
         try:
             if connection.sock is None:
-                connection.connect()
-                self._check_role(server, connection)
+                self._dial(server, connection, timeout_s)
             connection.sock.settimeout(timeout_s)
             sent = True
             connection.request("POST", "/rota.v1." + method, body, headers)
@@ -558,7 +566,7 @@ class Client(Many, Rollouts, Workers):
         with self._lock:
             self._idle.setdefault(server, []).append(connection)
         leader = response.headers.get(_LEADER)
-        if leader:
+        if leader and time.monotonic() >= self._avoid.get(leader, 0.0):
             self._current = leader
         if response.status != 200:
             raise from_answer(response.status, answer)
@@ -568,6 +576,11 @@ class Client(Many, Rollouts, Workers):
         if self._tls is None:
             return http.client.HTTPConnection(server)
         return http.client.HTTPSConnection(server, context=self._tls)
+
+    def _dial(self, server: str, connection: http.client.HTTPConnection, timeout_s: float = _DIAL_S) -> None:
+        connection.timeout = min(timeout_s, _DIAL_S)
+        connection.connect()
+        self._check_role(server, connection)
 
     def _check_role(self, server: str, connection: http.client.HTTPConnection) -> None:
         """Refuses whoever has a certificate of the cluster that is not a server's."""
@@ -580,12 +593,14 @@ class Client(Many, Rollouts, Workers):
 
     def _after(self, err: Error, server: str) -> None:
         """Makes the server after one that failed the current one."""
-        if err.retry_after is not None and err.code != "resource_exhausted" and self._current == server:
-            self._next(server)
+        if err.retry_after is not None and err.code != "resource_exhausted":
+            self._failed(server)
 
-    def _next(self, failed: str) -> None:
-        at = self._servers.index(failed) if failed in self._servers else -1
-        self._current = self._servers[(at + 1) % len(self._servers)]
+    def _failed(self, server: str) -> None:
+        self._avoid[server] = time.monotonic() + _AVOID_S
+        if self._current == server:
+            at = self._servers.index(server) if server in self._servers else -1
+            self._current = self._servers[(at + 1) % len(self._servers)]
 
 
 def _settings(namespace: str | None, ca: str | None, cert: str | None, key: str | None, token: str | None, token_file: str | None) -> tuple:
@@ -607,6 +622,11 @@ def _members(nodes: int, members: Sequence[Mapping[str, Any]], selector: Mapping
     return request
 
 
+def _backoff_s(tries: int) -> float:
+    """The pause after a try that no server gave a delay for, in seconds."""
+    return min(0.01 * 2 ** min(tries, 7), 1.0) * random.uniform(0.5, 1)
+
+
 def _outcome(err: Error, unsure: bool) -> Error:
     """The error of a call that may have been carried out by a try before its last."""
     if not unsure or isinstance(err, UnknownOutcome):
@@ -621,95 +641,16 @@ def _messages(response: http.client.HTTPResponse) -> Iterator[dict]:
         if len(head) < 5:
             raise Error("the stream was cut off", retry_after=0.0)
         flags, length = struct.unpack(">BI", head)
-        message = json.loads(response.read(length))
+        body = response.read(length)
+        if len(body) < length:
+            raise Error("the stream was cut off", retry_after=0.0)
+        message = json.loads(body)
         if flags & 2 == 0:
             yield message
         elif "error" in message:
             raise from_answer(200, json.dumps(message["error"]).encode())
         else:
             return
-
-
-@names_checked
-class Trajectory:
-    """A session of actions. Leaving its context closes it.
-
-    files: its directory, where all of its actions work.
-    """
-
-    def __init__(self, client: Client, trajectory: int):
-        self.client = client
-        self.id = trajectory
-        self.files = Files(client, trajectory)
-
-    def submit(self, *specs: dict) -> list[int]:
-        """Queues actions of the trajectory."""
-        return self.client.submit(*({**one, "trajectoryId": str(self.id)} for one in specs))
-
-    def run(self, argv: Sequence[str] | None = None, *, check: bool = False, **fields: Any) -> Action:
-        """As Client.run, on the node of the trajectory."""
-        return self.client.run(argv, check=check, trajectory=self.id, **fields)
-
-    def start(self, argv: Sequence[str] | None = None, **fields: Any) -> Process:
-        """As Client.start, on the node of the trajectory."""
-        return self.client.start(argv, trajectory=self.id, **fields)
-
-    def pause(self) -> bool:
-        """Freezes all of its processes where they are. They keep their memory and give their cores
-        back; new ones wait. Returns when they are frozen. False: it was paused already."""
-        answer = self.client.call("TrajectoryService/PauseTrajectory", {"id": str(self.id)})
-        pause = 0.01
-        while answer["trajectory"].get("pause") == "PAUSE_STATE_PAUSING":
-            time.sleep(pause)
-            pause = min(2 * pause, 1)
-            now = self.client.call("TrajectoryService/GetTrajectory", {"id": str(self.id)})
-            answer["trajectory"] = now["trajectory"]
-        return bool(answer.get("changed"))
-
-    def resume(self) -> bool:
-        """Lets its processes go on, each when it has its cores again. False: it was not paused."""
-        answer = self.client.call("TrajectoryService/ResumeTrajectory", {"id": str(self.id)})
-        return bool(answer.get("changed"))
-
-    def snapshot(self, name: str = "", timeout_s: float = 600) -> dict:
-        """Keeps its files as they are, and returns the snapshot when others can begin with it.
-
-        No action of it may run. Raises RuntimeError if the snapshot cannot be taken.
-        """
-        request = {"trajectoryId": str(self.id), "name": name, "requestId": self.client.request_id()}
-        taken = self.client.call("SnapshotService/CreateSnapshot", request)["snapshot"]
-        deadline, pause = time.monotonic() + timeout_s, 0.001
-        while taken.get("state") == "SNAPSHOT_STATE_CREATING":
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"snapshot {taken['id']} is not ready after {timeout_s} s")
-            time.sleep(pause)
-            pause = min(2 * pause, 0.1)
-            taken = self.client.call("SnapshotService/GetSnapshot", {"id": taken["id"]})["snapshot"]
-        if taken.get("state") != "SNAPSHOT_STATE_READY":
-            why = taken.get("message") or "it was deleted"
-            raise RuntimeError(f"snapshot {taken['id']} is of no use: {why}")
-        return taken
-
-    def fork(self, memory: Size | None = None, **fields: Any) -> Trajectory:
-        """Opens another that begins with the files that this one has now, as Client.trajectory does.
-
-        The snapshot is deleted: its files stay for as long as one of the two has them.
-        """
-        taken = self.snapshot()
-        try:
-            return self.client.trajectory(memory, snapshot=taken, **fields)
-        finally:
-            self.client.call("SnapshotService/DeleteSnapshot", {"id": taken["id"]})
-
-    def close(self) -> None:
-        """Cancels what is left of it, and gives its memory back."""
-        self.client.call("TrajectoryService/CloseTrajectory", {"id": str(self.id)})
-
-    def __enter__(self) -> Trajectory:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
 
 
 #: What trajectory may be given: its arguments, and the fields of OpenTrajectoryRequest by their names in the API.

@@ -36,7 +36,8 @@ from .process import CALLS, CODE, Layout, Worker, how
 from .reward import Reward
 
 if TYPE_CHECKING:
-    from .client import Client, Trajectory
+    from .client import Client
+    from .trajectory import Trajectory
 
 #: Pauses between two looks for a result, in seconds.
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.005, 0.25
@@ -45,12 +46,20 @@ _ALIVE_EVERY_S = 1.0
 
 
 class WorkerError(Exception):
-    """A method of a worker raised an exception, or its process ended. ``trace`` is what it wrote."""
+    """A method of a worker raised an exception, or its process ended.
 
-    def __init__(self, rank: int, message: str, trace: str = ""):
+    trace: what it wrote. ended: its process has ended.
+    """
+
+    def __init__(self, rank: int, message: str, trace: str = "", ended: bool = False):
         super().__init__(f"worker {rank}: {message}")
         self.rank = rank
         self.trace = trace
+        self.ended = ended
+
+
+class _GivenUp(Exception):
+    """Nobody waits for a call any more, because another worker has ended."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +90,10 @@ class _Process:
         # The results of calls that nobody waits for any more. They may come yet.
         self._late: collections.deque[str] = collections.deque()
 
-    def call(self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any], timeout_s: float | None) -> Any:
-        """Calls a method there, and waits for what it returns."""
+    def call(
+        self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any], timeout_s: float | None, stop: threading.Event | None = None
+    ) -> Any:
+        """Calls a method there, and waits for what it returns, or until stop is set."""
         number = f"{next(self._numbers):08d}"
         request = {"method": method, "args": list(args), "kwargs": dict(kwargs)}
         try:
@@ -93,8 +104,8 @@ class _Process:
         call, result = f"{CALLS}/{number}.call", f"{CALLS}/{number}.result"
         self.trajectory.files.write(call, text)
         try:
-            answer = json.loads(self._result(result, method, timeout_s))
-        except TimeoutError:
+            answer = json.loads(self._result(result, method, timeout_s, stop))
+        except (TimeoutError, _GivenUp):
             self._forget(call)  # it need not begin any more
             self._late.append(result)
             raise
@@ -102,7 +113,7 @@ class _Process:
             raise WorkerError(self.rank, f"{method}: {answer['error']}", answer.get("trace", ""))
         return answer["result"]
 
-    def _result(self, path: str, method: str, timeout_s: float | None) -> bytes:
+    def _result(self, path: str, method: str, timeout_s: float | None, stop: threading.Event | None) -> bytes:
         pause, begun, asked = _PAUSE_MIN_S, time.monotonic(), time.monotonic()
         ended: WorkerError | None = None
         while True:
@@ -116,6 +127,8 @@ class _Process:
                 return answer
             if ended is not None:
                 raise ended
+            if stop is not None and stop.is_set():
+                raise _GivenUp
             now = time.monotonic()
             if timeout_s is not None and now - begun > timeout_s:
                 raise TimeoutError(f"worker {self.rank} has not answered {method} after {timeout_s} s")
@@ -140,7 +153,7 @@ class _Process:
 
     def _ended(self) -> WorkerError | None:
         action = self.trajectory.client.get(self.action)
-        return WorkerError(self.rank, f"its process ended: {ActionFailed(action)}", action.stderr) if action.ended else None
+        return WorkerError(self.rank, f"its process ended: {ActionFailed(action)}", action.stderr, ended=True) if action.ended else None
 
 
 class Cluster:
@@ -249,11 +262,17 @@ class Cluster:
             raise RuntimeError("the cluster is not started: use it in a with statement")
         return self.workers
 
-    def _call(self, worker: _Process, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _call(
+        self, worker: _Process, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], stop: threading.Event | None = None
+    ) -> Any:
         with self._lock:
             worker.busy += 1
         try:
-            return worker.call(name, args, kwargs, self._timeout_s)
+            return worker.call(name, args, kwargs, self._timeout_s, stop)
+        except WorkerError as err:
+            if stop is not None and err.ended:
+                stop.set()
+            raise
         finally:
             with self._lock:
                 worker.busy -= 1
@@ -266,14 +285,18 @@ class Cluster:
             return self._execute_all(name, mark, args, kwargs)
 
     def _execute_all(self, name: str, mark: dict, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        calls = []
+        # The others may wait for a worker that has ended, for ever.
+        calls, stop = [], threading.Event()
         for worker in self._started():
             one, named = args, kwargs
             if mark["dispatch"] == "split":
                 one = [self.layout.split(worker.rank, arg) for arg in args]
                 named = {key: self.layout.split(worker.rank, arg) for key, arg in kwargs.items()}
-            calls.append(self._pool.submit(self._call, worker, name, one, named))
+            calls.append(self._pool.submit(self._call, worker, name, one, named, stop))
         concurrent.futures.wait(calls)
+        for failed in (call.exception() for call in calls):
+            if failed is not None and not isinstance(failed, _GivenUp):
+                raise failed
         return self.layout.gather(mark["gather"], [call.result() for call in calls])
 
     def _one(self, name: str, mark: dict, *args: Any, tag_name: str = "", **kwargs: Any) -> Any:
@@ -291,14 +314,17 @@ class Cluster:
 
     def _serverless(self, name: str, mark: dict, *args: Any, **kwargs: Any) -> Any:
         """Runs a method here, with a function in the place of one attribute."""
-        proxy: Callable[..., Any]
+        proxy: Reward | Serverless
         if mark["reward"]:
             proxy = Reward(mark["reward"], mark["gateway"], **mark["options"])
         else:
             proxy = Serverless(self.client, mark["url"], **mark["options"])
         worker = self.worker_cls.__new__(self.worker_cls)
         setattr(worker, mark["attr"], proxy)
-        return getattr(self.worker_cls, name)(worker, *args, **kwargs)
+        try:
+            return getattr(self.worker_cls, name)(worker, *args, **kwargs)
+        finally:
+            proxy.close()
 
 
 class Serverless:
@@ -322,6 +348,9 @@ class Serverless:
         if not action.succeeded:
             raise ActionFailed(action)
         return json.loads(action.stdout)
+
+    def close(self) -> None:
+        """Does nothing: the connections are those of the client."""
 
 
 def _source(worker_cls: type) -> pathlib.Path:

@@ -13,11 +13,12 @@ import time
 import urllib.parse
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
 
-from .client import OPEN, Trajectory
+from .client import OPEN
 from .errors import Error
 from .names import names_checked, refuse_unknown
 from .rollout import Sample
 from .spec import Size, seconds, size
+from .trajectory import Trajectory
 
 if TYPE_CHECKING:
     from .client import Client
@@ -122,7 +123,7 @@ class Model:
             raise
         with self._lock:
             self._idle.append(connection)
-        if response.status not in (429, 502, 503):
+        if response.status not in (429, 502, 503, 504):
             return response.status, answer, None
         return response.status, answer, _retry_after(response.headers.get("Retry-After"))
 

@@ -92,11 +92,13 @@ class Files:
         """
         data = content.encode() if isinstance(content, str) else content
         above, slash, name = path.rpartition("/")
-        temporary = f"{above}{slash}.{name[:200]}.{secrets.token_hex(4)}.part"
+        short = name.encode()[:200].decode(errors="ignore")  # a name has 255 bytes at most
+        temporary = f"{above}{slash}.{short}.{secrets.token_hex(8)}.part"
         try:
             for at in range(0, max(len(data), 1), _CHUNK):
                 chunk = base64.b64encode(data[at : at + _CHUNK]).decode()
-                self._call("WriteFile", temporary, offset=str(at), data=chunk, truncate=True, parents=True, mode=mode)
+                # Nothing is truncated: a try that was given up and arrives late writes what is there already.
+                self._call("WriteFile", temporary, offset=str(at), data=chunk, parents=True, mode=mode)
             self._name(temporary, path, len(data))
         except BaseException:
             self._discard(temporary)

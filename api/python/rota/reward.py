@@ -50,6 +50,10 @@ class Reward:
         body = kwargs or (args[0] if len(args) == 1 else list(args))
         return self.model.ask(f"/v1/rewards/{self.name}", body)
 
+    def close(self) -> None:
+        """Closes the connections that nobody uses."""
+        self.model.close()
+
 
 class AsyncReward:
     """As Reward, for asyncio."""
@@ -68,6 +72,10 @@ _SCORED = {
 }
 
 
+class WrongCall(Exception):
+    """What was sent is not what the function takes."""
+
+
 class Replica(http.server.ThreadingHTTPServer):
     """Answers calls of one function, each in a thread of its own."""
 
@@ -76,16 +84,27 @@ class Replica(http.server.ThreadingHTTPServer):
 
     def __init__(self, function: Callable[..., Any], port: int):
         self.function = function
+        try:
+            self._signature = inspect.signature(function)
+        except ValueError:  # a few functions that are written in C have none
+            self._signature = None
         super().__init__(("127.0.0.1", port), _Handler)
 
     def answer(self, path: str, call: Any) -> Any:
         """What the function says to the body of one call."""
         scored = _SCORED.get(path)
         if scored is not None:
-            return scored(float(self._run(call["input"])))
-        return self._run(**call) if isinstance(call, dict) else self._run(call)
+            if not isinstance(call, dict) or "input" not in call:
+                raise WrongCall('the body has no "input"')
+            return scored(float(self._run([call["input"]], {})))
+        return self._run([], call) if isinstance(call, dict) else self._run([call], {})
 
-    def _run(self, *args: Any, **kwargs: Any) -> Any:
+    def _run(self, args: list, kwargs: dict) -> Any:
+        if self._signature is not None:
+            try:
+                self._signature.bind(*args, **kwargs)
+            except TypeError as err:
+                raise WrongCall(str(err)) from None
         result = self.function(*args, **kwargs)
         return asyncio.run(result) if inspect.iscoroutine(result) else result
 
@@ -99,21 +118,22 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         try:
             call = json.loads(body)
         except ValueError as err:
-            self._send(400, {"error": {"message": f"the body is not JSON: {err}"}})
+            self._send(400, _error(f"the body is not JSON: {err}"))
             return
+        status, answer = 200, b""
         try:
-            self._send(200, self.server.answer(self.path.partition("?")[0], call))
-        except (TypeError, KeyError) as err:  # what was sent is not what the function takes
-            self._send(400, {"error": {"message": f"{type(err).__name__}: {err}"}})
+            answer = json.dumps(self.server.answer(self.path.partition("?")[0], call)).encode()
+        except WrongCall as err:
+            status, answer = 400, _error(err)
         except Exception as err:
             traceback.print_exc()
-            self._send(500, {"error": {"message": f"{type(err).__name__}: {err}"}})
+            status, answer = 500, _error(err)
+        self._send(status, answer)
 
     def do_GET(self) -> None:
-        self._send(200, {"status": "ok"})
+        self._send(200, json.dumps({"status": "ok"}).encode())
 
-    def _send(self, status: int, answer: Any) -> None:
-        text = json.dumps(answer).encode()
+    def _send(self, status: int, text: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text)))
@@ -122,6 +142,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Calls are counted at the gateway."""
+
+
+def _error(err: Exception | str) -> bytes:
+    message = err if isinstance(err, str) else f"{type(err).__name__}: {err}"
+    return json.dumps({"error": {"message": message}}).encode()
 
 
 def _load(name: str) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from .names import names_checked
 from .errors import Error
 from .spec import Size, seconds, size
 
-# How long one call waits for a batch, in seconds: less than calls are repeated for.
+# How long one call waits for a batch, in seconds: a third of the time for which calls are repeated, at most.
 _PATIENCE_S = 10.0
 _MEMBER = "ROLLOUT_MEMBER_STATE_"
 
@@ -119,14 +119,15 @@ class Rollouts(Calls):
         canceled: ends the wait within ten seconds when it is set.
         """
         over = None if wait_s is None else time.monotonic() + wait_s
+        patience = min(_PATIENCE_S, self.retry_s / 3)
         while True:
-            left = _PATIENCE_S if over is None else max(0.0, min(_PATIENCE_S, over - time.monotonic()))
+            left = patience if over is None else max(0.0, min(patience, over - time.monotonic()))
             request = {"policy": policy, "step": str(step), "groups": groups, "wait": f"{left:.3f}s"}
             try:
-                answer = self.call("RolloutService/GetBatch", request)
+                answer = self.call("RolloutService/GetBatch", request, try_s=left + patience)
                 return [_sample(s) for s in answer.get("samples", [])]
             except Error as e:
-                if e.reason != "GROUPS_MISSING" or left < _PATIENCE_S or canceled is not None and canceled.is_set():
+                if e.reason != "GROUPS_MISSING" or left < patience or canceled is not None and canceled.is_set():
                     raise
 
     def publish_version(self, policy: str, version: int) -> int:

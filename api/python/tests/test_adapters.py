@@ -10,6 +10,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import types
 import unittest
@@ -56,6 +57,30 @@ class Signatures(unittest.TestCase):
         script = "import sys, rota, rota.adapters.swerex, rota.adapters.verl, rota.adapters.skyrl, rota.adapters.rllm, rota.adapters.slime\n"
         script += f"assert not set(sys.modules) & set({frameworks})"
         subprocess.run([sys.executable, "-c", script], check=True)
+
+    def test_a_sandbox_that_nobody_waits_for_is_closed(self):
+        asked, answer, closed = threading.Event(), threading.Event(), threading.Event()
+
+        class Trajectory:
+            close = closed.set
+
+        def opened(**_):
+            asked.set()
+            answer.wait(60)
+            return Trajectory
+
+        async def main():
+            sandbox = slime.RotaSandbox("python:3.12", addr="127.0.0.1:1")
+            with mock.patch.object(sandbox._place, "client", types.SimpleNamespace(trajectory=opened)):
+                opening = asyncio.ensure_future(sandbox.__aenter__())
+                await asyncio.to_thread(asked.wait, 60)
+                opening.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await opening
+                answer.set()
+                self.assertTrue(await asyncio.to_thread(closed.wait, 60))
+
+        asyncio.run(main())
 
     def test_what_is_not_there_is_no_attribute(self):
         for module in (swerex, verl, skyrl):

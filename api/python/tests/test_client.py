@@ -4,12 +4,14 @@ import asyncio
 import http.server
 import json
 import os
+import socket
 import tempfile
 import threading
 import unittest
 from unittest import mock
 
 import rota
+from rota import client as client_module
 from rota.spec import size
 
 
@@ -127,12 +129,47 @@ class Calls(unittest.TestCase):
         with Server(SUBMITTED) as server:
             self.assertEqual(self.client(gone.address, server.address).submit(rota.spec(["true"])), [7])
 
+    def silent(self):
+        """The address of a server that takes connections and never answers."""
+        listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.addCleanup(listener.close)
+        return "127.0.0.1:%d" % listener.getsockname()[1]
+
+    def test_another_server_is_asked_when_one_is_silent(self):
+        with Server(SUBMITTED) as server:
+            client = self.client(self.silent(), server.address, retry_s=8.0)
+            self.assertEqual(client.submit(rota.spec(["true"])), [7])
+            self.assertEqual(client._current, server.address)
+
+    def test_a_server_that_was_silent_to_the_end_is_not_asked_next(self):
+        with Server((200, {}, {"quotas": []})) as server:
+            client = self.client(self.silent(), server.address, retry_s=0.2)
+            with self.assertRaises(rota.UnknownOutcome):
+                client.call("QuotaService/CreateQuota", {"name": "x"})
+            client.retry_s = 60.0
+            client.call("QuotaService/ListQuotas")
+        self.assertEqual(len(server.asked), 1)
+
+    def test_a_leader_that_cannot_be_reached_is_left_alone_for_a_while(self):
+        with Server(SUBMITTED) as gone:
+            pass
+        with mock.patch("rota.client._AVOID_S", 600.0), Server((200, {"Rota-Leader": gone.address}, {"ids": ["7"]})) as server:
+            client = self.client(server.address)
+            for _ in range(3):
+                client.submit(rota.spec(["true"]))
+            self.assertEqual(client._current, server.address)
+        self.assertEqual(len(server.asked), 3)
+
+    def test_pauses_are_bounded_however_many_there_were(self):
+        for tries in (0, 1, 7, 5000):
+            self.assertLessEqual(client_module._backoff_s(tries), 1.0)
+
     def test_it_gives_up_in_time(self):
         with Server(NO_LEADER) as server:
             with self.assertRaises(rota.Error) as caught:
-                self.client(server.address, retry_s=0.2).submit(rota.spec(["true"]))
+                self.client(server.address, retry_s=1.0).submit(rota.spec(["true"]))
         self.assertEqual(caught.exception.reason, "NO_LEADER")
-        self.assertGreater(len(server.asked), 2)
+        self.assertGreater(len(server.asked), 1)
 
     def test_waiting_ends_with_the_action_or_in_time(self):
         def action(state):
@@ -155,6 +192,34 @@ class Calls(unittest.TestCase):
             with self.assertRaises(asyncio.TimeoutError):
                 asyncio.run(main(rota.AsyncClient(server.address)))
         self.assertEqual(server.asked[-1], ("/rota.v1.ActionService/CancelActions", {"ids": ["7"]}))
+
+    def test_a_canceled_submission_cancels_its_actions(self):
+        asked = threading.Event()
+        answer = threading.Event()
+
+        class Slow(Server):
+            def answer(self, path, body):
+                if path.endswith("SubmitActions"):
+                    asked.set()
+                    answer.wait(60)
+                return super().answer(path, body)
+
+        async def main(client, **about):
+            async with client:
+                submission = asyncio.ensure_future(client.submit(rota.spec(["true"]), **about))
+                await asyncio.to_thread(asked.wait, 60)
+                submission.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await submission
+                answer.set()
+
+        canceled = ("/rota.v1.ActionService/CancelActions", {"ids": ["7"]})
+        for about, last in (({}, canceled), ({"request_id": "mine"}, None)):
+            asked.clear()
+            answer.clear()
+            with Slow(SUBMITTED) as server:
+                asyncio.run(main(rota.AsyncClient(server.address), **about))
+            self.assertEqual(server.asked[1:], [last] if last else [])
 
 
 class Throttled(unittest.TestCase):

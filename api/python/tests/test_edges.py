@@ -1,9 +1,11 @@
 """What a rollout and a cluster of workers do when they are interrupted, or when half of a call is lost."""
 
 import asyncio
+import concurrent.futures
 import json
 import threading
 import unittest
+import unittest.mock
 
 import rota
 from rota import cluster
@@ -128,6 +130,26 @@ class Workers(unittest.TestCase):
         files = Files(lambda path: None, appears=1 << 30)
         worker = cluster._Process(0, "cpu", Trajectory(files, Ended()), 1)
         self.assertEqual(worker.call("add", (), {}, 60.0), 7)
+
+    def test_the_others_do_not_wait_for_a_worker_that_has_ended(self):
+        class Client:
+            def get(self, action):
+                return rota.Action({"id": str(action), "state": "ACTION_STATE_" + ("FAILED" if action == 2 else "RUNNING")})
+
+        class Silent(Files):
+
+            def read(self, path):
+                raise rota.Error("it is not there", reason="FILE_NOT_FOUND")
+
+        client = rota.Client("127.0.0.1:1")
+        with unittest.mock.patch("rota.cluster._ALIVE_EVERY_S", 0.0):
+            workers = rota.Cluster(client, Adder, {"cpu": {"workers": 3}})
+            workers.workers = [cluster._Process(n, "cpu", Trajectory(Silent(lambda path: None), Client()), n + 1) for n in range(3)]
+            with concurrent.futures.ThreadPoolExecutor(3) as workers._pool:
+                with self.assertRaises(rota.WorkerError) as caught:
+                    workers.add(1)
+        self.assertEqual((caught.exception.rank, caught.exception.ended), (1, True))
+        self.assertEqual([worker.busy for worker in workers.workers], [0, 0, 0])
 
     def test_all_workers_are_closed_although_one_cannot_be(self):
         closed = []

@@ -202,11 +202,12 @@ class Models(unittest.TestCase):
 
     def test_what_nobody_answered_is_asked_again(self):
         later = (503, {"Retry-After": "0"}, {"error": {"message": "no worker is up"}})
-        with Server(LOST, later, (200, {}, {"choices": []})) as gateway:
+        late = (504, {}, {"error": {"message": "no replica answered within 1s"}})
+        with Server(LOST, later, late, (200, {}, {"choices": []})) as gateway:
             model = rota.Model("http://" + gateway.address)
             self.assertEqual(model.ask("/v1/completions", {"prompt": "x"}), {"choices": []})
             model.close()
-        self.assertEqual(len(gateway.asked), 3)
+        self.assertEqual(len(gateway.asked), 4)
 
     def test_what_is_wrong_is_not_asked_again(self):
         with Server((400, {}, {"error": {"message": "no prompt"}})) as gateway:

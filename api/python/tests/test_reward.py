@@ -52,6 +52,13 @@ class TestReplica(unittest.TestCase):
             self.assertEqual(server.post("/", {"prompt": "1+1=", "response": "two", "label": "2"}), (200, 3))
             self.assertEqual(server.post("/", {"label": "broken"})[0], 500)
             self.assertEqual(server.post("/", {"unknown": 1})[0], 400)
+            self.assertEqual(server.post("/classify", {"model": "rm"})[0], 400)
+
+    def test_what_is_wrong_in_a_function_is_not_the_callers_fault(self):
+        for wrong in (lambda self: self + 1, lambda self: {}[self], lambda self: {1, 2}):
+            with Server(wrong) as server:
+                status, answer = server.post("/", {"self": "x"})
+                self.assertEqual(status, 500, answer)
 
     def test_verl(self):
         with Server(later) as server:

@@ -4,8 +4,13 @@ import asyncio
 import base64
 import datetime
 import hashlib
+import http.server
+import json
 import os
 import signal
+import socket
+import struct
+import threading
 import unittest
 
 import rota
@@ -52,6 +57,38 @@ class Input(unittest.TestCase):
             self.process(server).send_signal(signal.SIGINT)
         self.assertEqual([body["signal"] for _, body in server.asked], ["2", "2"])
         self.assertEqual(len({body["requestId"] for _, body in server.asked}), 1)
+
+    def test_output_is_read_from_another_server_when_one_is_silent(self):
+        silent = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.addCleanup(silent.close)
+        asked = []
+
+        class Answers(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                asked.append(self.path.rpartition("/")[2])
+                answer = json.dumps({"action": {"id": "7", "state": "ACTION_STATE_RUNNING"}}).encode()
+                if asked[-1] == "ReadActionOutput":
+                    chunk = {"attempt": 1, "stream": "OUTPUT_STREAM_STDOUT", "data": "aGk="}
+                    messages = [(0, {"chunk": chunk}), (2, {})]
+                    answer = b"".join(struct.pack(">BI", flags, len(raw)) + raw for flags, raw in ((f, json.dumps(m).encode()) for f, m in messages))
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *_):
+                pass
+
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+            addresses = ["127.0.0.1:%d" % port for port in (silent.getsockname()[1], server.server_address[1])]
+            client = rota.Client(*addresses, retry_s=4.0)
+            self.addCleanup(client.close)
+            self.assertEqual([piece.data for piece in client.logs(7, follow=True)], [b"hi"])
+            client.close()
+            server.shutdown()
+        self.assertEqual(asked, ["GetAction", "ReadActionOutput"])
 
     def test_streams_are_for_commands(self):
         self.assertEqual(rota.spec(["sh"], tty=(24, 80))["tty"], {"rows": 24, "columns": 80})

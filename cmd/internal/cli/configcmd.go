@@ -224,7 +224,7 @@ func (a *app) printSettings(flags *pflag.FlagSet, prefix string, file map[string
 		if f.Name == "help" {
 			return
 		}
-		s := setting{f.Name, f.Value.String(), "default"}
+		s := setting{f.Name, inEffect(f), "default"}
 		_, variable := os.LookupEnv(variableOf(prefix, f.Name))
 		_, key := file[f.Name]
 		switch {

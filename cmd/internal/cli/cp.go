@@ -33,7 +33,7 @@ A file appears when all of it is there. Links, and what is no file, are left out
 			job := &copying{app: a, client: c, recursive: recursive}
 			err := job.run(ctx, args[0], args[1], to)
 			if job.files > 0 || err == nil {
-				fmt.Fprintf(a.err, "rota: copied %d files, %s\n", job.files, formatSize(uint64(job.bytes)))
+				fmt.Fprintf(a.err, "rota: copied %s, %s\n", plural(job.files, "file"), formatSize(uint64(job.bytes)))
 			}
 			return err
 		}),

@@ -87,6 +87,8 @@ func exitCode(err error) int {
 		return exitInterrupted
 	case errors.As(err, new(*client.AddrError)): // trying again is no use
 		return exitError
+	case lostConnection(err):
+		return exitUnavailable
 	}
 	switch connect.CodeOf(err) {
 	case connect.CodeInvalidArgument:
@@ -105,20 +107,23 @@ func describe(err error, addr string) string {
 	var ce *connect.Error
 	var unusable *client.AddrError
 	switch {
+	case errors.Is(err, context.Canceled) && !errors.As(err, new(*codeError)):
+		return "interrupted"
 	case errors.As(err, &unusable):
 		return unusable.Error()
 	case !errors.As(err, &ce):
 		return err.Error()
 	}
 	if d := client.Detail(err); d.GetMessage() != "" {
+		message := ownWords(d.GetReason(), d.GetMessage())
 		if errors.Is(err, client.ErrUnknownOutcome) {
-			return d.GetMessage() + "\nAn earlier try may have been carried out: look before you repeat it"
+			return message + "\nAn earlier try may have been carried out: look before you repeat it"
 		}
-		return d.GetMessage()
+		return message
 	}
 	switch {
-	case ce.Code() == connect.CodeUnavailable && !connect.IsWireError(err):
-		return fmt.Sprintf("lost the servers at %s: %s", addr, ce.Message())
+	case lostConnection(err):
+		return fmt.Sprintf("lost the servers at %s: %s", addr, connectionText(ce))
 	case ce.Code() == connect.CodeDeadlineExceeded && !connect.IsWireError(err):
 		return fmt.Sprintf("no answer from %s in time; the outcome is unknown\n"+
 			"Look at the cluster with: rota operator status", addr)

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -132,7 +131,12 @@ func formatRate(n uint64) string {
 	return out
 }
 
-var errNoGPUs = errors.New("no node has GPUs; start agents on nodes with GPUs, or with --simulated-gpus")
+// sayNoGPUs says why a list of GPUs is empty. An empty list is no failure.
+func (a *app) sayNoGPUs() {
+	if !a.json() {
+		a.say("no node has GPUs; start agents on nodes with GPUs, or with --simulated-gpus")
+	}
+}
 
 func (a *app) gpuCmd() *cobra.Command {
 	return group("gpu", "See the GPUs of nodes, what holds them and what is in their memory, and take them out of use", a.reads(a.gpuListCmd()), a.gpuDisableCmd(), a.gpuEnableCmd())
@@ -178,8 +182,8 @@ idle.`,
 					rows = append(rows, []string{n.Name, nodeState(n), n.Gpus.Class, formatSize(n.Gpus.MemoryBytes), chunkMap(n), unhealthyText(n), groupsOn(n.Name, groups, next), residentsText(n)})
 				}
 			}
-			if len(rows) == 0 && !a.json() {
-				return errNoGPUs
+			if len(rows) == 0 {
+				a.sayNoGPUs()
 			}
 			return a.print(all, []string{"node", "state", "class", "memory", "gpus", "out of use", "node groups", "resident models"}, rows)
 		},

@@ -16,8 +16,8 @@ func (a *app) eachGPU(ctx context.Context, c *client.Client, pool string) error 
 	if err != nil {
 		return err
 	}
-	if len(all.Nodes) == 0 && !a.json() {
-		return errNoGPUs
+	if len(all.Nodes) == 0 {
+		a.sayNoGPUs()
 	}
 	var rows [][]string
 	for _, n := range all.Nodes {

@@ -53,12 +53,12 @@ them. A limit of 0 is none. Needs feature level 3.`,
 		},
 	}
 	cmd.Flags().Uint32Var(&weight, "weight", 1, "its share in proportion to the weights of the others, 1 to 1000")
-	cmd.Flags().Uint32Var(&queued, "max-queued", 0, "how many actions may be queued")
-	cmd.Flags().Uint32Var(&running, "max-running", 0, "how many actions may run")
-	cmd.Flags().Uint32Var(&cores, "max-cores", 0, "how many cores its actions may hold")
-	cmd.Flags().Uint32Var(&gpus, "max-gpus", 0, "how many GPUs its actions may hold")
-	cmd.Flags().Uint32Var(&trajectories, "max-trajectories", 0, "how many trajectories may be open")
-	cmd.Flags().Var(&memory, "max-memory", "how much memory its open trajectories and running actions may reserve")
+	cmd.Flags().Uint32Var(&queued, "max-queued", 0, "how many actions may be queued; 0: no limit")
+	cmd.Flags().Uint32Var(&running, "max-running", 0, "how many actions may run; 0: no limit")
+	cmd.Flags().Uint32Var(&cores, "max-cores", 0, "how many cores its actions may hold; 0: no limit")
+	cmd.Flags().Uint32Var(&gpus, "max-gpus", 0, "how many GPUs its actions may hold; 0: no limit")
+	cmd.Flags().Uint32Var(&trajectories, "max-trajectories", 0, "how many trajectories may be open; 0: no limit")
+	cmd.Flags().Var(&memory, "max-memory", "how much memory its open trajectories and running actions may reserve; 0: no limit")
 	cmd.MarkFlagsOneRequired("weight", "max-queued", "max-running", "max-cores", "max-gpus", "max-trajectories", "max-memory")
 	return cmd
 }
@@ -77,7 +77,7 @@ func (a *app) namespaceGetCmd() *cobra.Command {
 					return a.printFields(n, namespaceFields(n))
 				}
 			}
-			return fmt.Errorf("there is no namespace %q; see: rota operator namespace list", args[0])
+			return &codeError{exitNotFound, fmt.Errorf("there is no namespace %q; see: rota operator namespace list", args[0])}
 		}),
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"regexp"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
@@ -77,11 +78,32 @@ func (f *processFlags) tracer(service, instance string, logger hclog.Logger) (*t
 	return t, nil
 }
 
-// flagsOf are the flags that a command runs with. Secrets are in files, which they name.
+// flagsOf are the flags that a command runs with. Secrets are in files, which they name. What URLs
+// say beside host and path may be one, too.
 func flagsOf(cmd *cobra.Command) map[string]string {
 	all := map[string]string{}
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { all[f.Name] = f.Value.String() })
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		value := urlUser.ReplaceAllString(inEffect(f), "://HIDDEN@")
+		all[f.Name] = urlQuery.ReplaceAllString(value, "${1}?HIDDEN")
+	})
 	return all
+}
+
+var (
+	urlUser  = regexp.MustCompile(`://[^/?#\s]*@`)
+	urlQuery = regexp.MustCompile(`(://[^?#\s,]*)\?[^#\s,]*`)
+)
+
+// namedDefault is a default in the help of a flag, as in: how long it waits (default 1s).
+var namedDefault = regexp.MustCompile(`\(default:? ([^();]+)\)`)
+
+// inEffect is the value of a flag. Where nothing stands for a default, the help names it.
+func inEffect(f *pflag.Flag) string {
+	value := f.Value.String()
+	if m := namedDefault.FindStringSubmatch(f.Usage); m != nil && value == f.DefValue {
+		return m[1]
+	}
+	return value
 }
 
 // config is that of a member that serves at addr.

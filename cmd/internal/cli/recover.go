@@ -4,7 +4,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"os"
+	"os/user"
+	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +22,7 @@ func (a *app) recoverCmd() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "recover", Short: "Make a new cluster from the disk of one server, after a majority was lost for good", Args: exactly(),
-		Long: `Works on the data folder of a stopped server, when so many servers have lost their disks that
+		Long: `Works on the data folder of a stopped server, as the user of that server, when so many servers have lost their disks that
 the others are no majority. Choose the server whose log reached furthest: without --yes, the
 command only shows how far it did. Entries after that are known only to the servers that are
 lost, and are gone, even if they were acknowledged.
@@ -64,6 +68,9 @@ type recovery struct {
 }
 
 func (a *app) recover(dir string, voter replica.Server, yes bool) error {
+	if err := checkOwner(dir, os.Geteuid()); err != nil {
+		return err
+	}
 	found, err := replica.Inspect(dir)
 	if err != nil {
 		return err
@@ -109,4 +116,28 @@ func (a *app) printRecovery(r *recovery) error {
 	}
 	a.writeFields(fields)
 	return nil
+}
+
+// checkOwner refuses a folder that belongs to another user: its server could not read the
+// files that this process would leave there.
+func checkOwner(dir string, euid int) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	owner := int(info.Sys().(*syscall.Stat_t).Uid)
+	if owner == euid {
+		return nil
+	}
+	return fmt.Errorf("%s belongs to user %s, and this is user %s: the server could not read the files that the command leaves there\n"+
+		"Run it as that user: sudo -u '%s' rota operator recover ...", dir, userName(owner), userName(euid), userName(owner))
+}
+
+// userName is the name of a user, or #ID as sudo has it.
+func userName(uid int) string {
+	u, err := user.LookupId(strconv.Itoa(uid))
+	if err != nil {
+		return "#" + strconv.Itoa(uid)
+	}
+	return u.Username
 }

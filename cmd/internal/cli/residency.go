@@ -208,6 +208,9 @@ that on a copy of its state, so nothing changes. The action asks for nothing but
 				req.Gpus = append(req.Gpus, uint32(min(k, math.MaxUint32)))
 			}
 			resp, err := call(ctx, a, c.Residency.ExplainModel, &req)
+			if d := client.Detail(err); d.GetReason() == "UNSATISFIABLE" { // the command line is right, and the cluster lacks something
+				return &codeError{exitError, fmt.Errorf("such an action would be refused: %s\nSee the GPUs that there are: rota gpu list", ownWords(d.Reason, d.Message))}
+			}
 			if err != nil {
 				return err
 			}

@@ -83,16 +83,30 @@ func (a *app) rolloutGetCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "get ID", Short: "Show a rollout, and its groups", Args: exactly("ID"), Example: "  rota rollout get 3\n  rota rollout get 3 --groups --from 256",
 		RunE: a.withID(func(ctx context.Context, c *client.Client, id uint64) error {
-			resp, err := call(ctx, a, c.Rollouts.GetRollout, &rotav1.GetRolloutRequest{Id: id, Groups: groups, FirstGroup: from})
+			resp, err := rolloutWithGroups(&rotav1.GetRolloutRequest{Id: id, Groups: groups, FirstGroup: from}, func(req *rotav1.GetRolloutRequest) (*rotav1.GetRolloutResponse, error) {
+				return call(ctx, a, c.Rollouts.GetRollout, req)
+			})
 			if err != nil {
 				return err
 			}
 			return a.printRollout(resp.Rollout, resp, resp.Groups)
 		}),
 	}
-	cmd.Flags().BoolVar(&groups, "groups", false, "show also groups that have had a trajectory, up to 256")
+	cmd.Flags().BoolVar(&groups, "groups", false, "show also the groups that have had a trajectory")
 	cmd.Flags().Uint32Var(&from, "from", 0, "first group to show")
 	return cmd
+}
+
+// rolloutWithGroups asks until it has all groups that are asked for: an answer has some of them.
+func rolloutWithGroups(req *rotav1.GetRolloutRequest, get func(*rotav1.GetRolloutRequest) (*rotav1.GetRolloutResponse, error)) (*rotav1.GetRolloutResponse, error) {
+	all, err := get(req)
+	for page := all; err == nil && len(page.Groups) > 0; {
+		req.FirstGroup = page.Groups[len(page.Groups)-1].Index + 1
+		if page, err = get(req); err == nil {
+			all.Groups = append(all.Groups, page.Groups...)
+		}
+	}
+	return all, err
 }
 
 func (a *app) rolloutExplainCmd() *cobra.Command {
@@ -103,7 +117,7 @@ func (a *app) rolloutExplainCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printFields(resp.Rollout, []field{
+			return a.printFields(resp, []field{
 				{"rollout", strconv.FormatUint(id, 10)},
 				{"explanation", explainRollout(resp.Rollout)},
 				{"predicted by", explainPredictions(resp.Predictions)},

@@ -67,3 +67,32 @@ func TestPredictionsAreExplained(t *testing.T) {
 		}
 	}
 }
+
+// An answer has some of the groups; the command shows all.
+func TestAllGroupsOfARolloutAreShown(t *testing.T) {
+	const groups = 700
+	asked := 0
+	get := func(req *rotav1.GetRolloutRequest) (*rotav1.GetRolloutResponse, error) {
+		asked++
+		resp := &rotav1.GetRolloutResponse{Rollout: &rotav1.Rollout{Id: req.Id}}
+		for i := req.FirstGroup; req.Groups && i < groups && len(resp.Groups) < 256; i++ {
+			resp.Groups = append(resp.Groups, &rotav1.RolloutGroup{Index: i})
+		}
+		return resp, nil
+	}
+	for _, from := range []uint32{0, 256, groups} {
+		resp, err := rolloutWithGroups(&rotav1.GetRolloutRequest{Id: 3, Groups: true, FirstGroup: from}, get)
+		if err != nil || uint32(len(resp.Groups)) != groups-from {
+			t.Errorf("from %d: %d groups, %v", from, len(resp.GetGroups()), err)
+		}
+		for i, g := range resp.GetGroups() {
+			if g.Index != from+uint32(i) {
+				t.Fatalf("from %d: group %d at %d", from, g.Index, i)
+			}
+		}
+	}
+	asked = 0
+	if resp, err := rolloutWithGroups(&rotav1.GetRolloutRequest{Id: 3}, get); err != nil || asked != 1 || len(resp.Groups) != 0 {
+		t.Errorf("without groups: asked %d times, %v, %v", asked, resp, err)
+	}
+}

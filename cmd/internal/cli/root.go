@@ -42,8 +42,6 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	a := &app{out: out, err: errOut}
 	root := a.root()
 	root.SetArgs(args)
-	root.SetOut(out)
-	root.SetErr(errOut)
 	err := root.ExecuteContext(ctx)
 	var coded *codeError
 	if err != nil && !(errors.As(err, &coded) && coded.err == nil) {
@@ -93,6 +91,21 @@ See a cluster that loses its leader:  rota demo`
 	})
 	a.settings.addTo(root.PersistentFlags())
 	words(root, "output", "table", "json")
+	root.SetOut(a.out) // before the command completion is made, which remembers it
+	root.SetErr(a.err)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Run, cmd.RunE, cmd.Example = nil, helpOf, "  rota help node drain"
+		case "completion":
+			cmd.Args, cmd.RunE = cobra.ArbitraryArgs, onlyHolds
+			for _, shell := range cmd.Commands() {
+				shell.Example = "  " + shell.CommandPath()
+			}
+		}
+	}
 	return root
 }
 
@@ -103,23 +116,36 @@ func exitCodesTopic() *cobra.Command {
 
 // group is a command that only holds others.
 func group(use, short string, subs ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: use, Short: short,
-		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cmd.Help()
-			}
-			hint := "See: " + cmd.CommandPath() + " --help"
-			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-				hint = "Did you mean: " + cmd.CommandPath() + " " + strings.Join(near, " or ")
-			}
-			return usageErrorf("unknown command %q for %q\n%s", args[0], cmd.CommandPath(), hint)
-		},
-	}
+	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: onlyHolds}
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.AddCommand(subs...)
 	return cmd
+}
+
+// onlyHolds is what a command does that only holds others: it shows them.
+func onlyHolds(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	hint := "See: " + cmd.CommandPath() + " --help"
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = "Did you mean: " + cmd.CommandPath() + " " + strings.Join(near, " or ")
+	}
+	return usageErrorf("unknown command %q for %q\n%s", args[0], cmd.CommandPath(), hint)
+}
+
+// helpOf is `rota help COMMAND`.
+func helpOf(cmd *cobra.Command, args []string) error {
+	of, rest, err := cmd.Root().Find(args)
+	if err != nil {
+		return err
+	}
+	if len(rest) > 0 && of.HasSubCommands() {
+		return onlyHolds(of, rest)
+	}
+	of.InitDefaultHelpFlag()
+	of.InitDefaultVersionFlag()
+	return of.Help()
 }
 
 // exactly checks the number of arguments and names them if it is wrong.

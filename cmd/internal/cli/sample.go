@@ -83,6 +83,6 @@ The next step ends the batch.`,
 	fs.StringVar(&req.Policy, "policy", "", "policy that is trained")
 	fs.Uint64Var(&req.Step, "step", 0, "step of training: the last one again, or the next one")
 	fs.Uint32Var(&req.Groups, "groups", 0, "number of groups in the batch")
-	fs.DurationVar(&wait, "wait", 0, "how long to wait for complete groups")
+	fs.DurationVar(&wait, "wait", 0, "how long to wait for complete groups; 0: not at all")
 	return cmd
 }

@@ -23,11 +23,15 @@ type backupAgent struct {
 	retain   int
 	metrics  string
 
+	// saveTo writes a backup to a path.
+	saveTo func(ctx context.Context, path string) (*backup.File, error)
 	// copies are those in an object store; nil without --copy-to.
 	copies *copies
 
-	standby  bool // it was said that another process has the folder
+	standby  bool      // it was said that another process has the folder
+	retryAt  time.Time // no backup is tried before it
 	saved    int
+	bytes    int64 // of the newest backup that this agent saved
 	failures int
 }
 
@@ -44,7 +48,8 @@ goes on from what is in the folder.
 
 Several agents may have the same folder, also on several machines if its file system has
 locks: one of them saves, and the others wait until that one is gone. Each prints a line for
-each backup and each failure. With --copy-to each backup is copied to an object store as
+each backup and each failure. A backup that is dated in the future, as the clock was wrong when it
+was made, does not count as the newest and is removed first. With --copy-to each backup is copied to an object store as
 PREFIX/CLUSTER-ID/NAME, and tried again until it is there or the next one is. The oldest copies of
 the same cluster beyond --retain are removed. With --metrics, the agent writes a file for the
 textfile collector of the Prometheus node exporter.`,
@@ -59,7 +64,8 @@ textfile collector of the Prometheus node exporter.`,
 			if b.copies, err = newCopies(copyTo, b.retain); err != nil {
 				return err
 			}
-			return b.run(ctx, c)
+			b.saveTo = func(ctx context.Context, path string) (*backup.File, error) { return saveBackup(ctx, c, path) }
+			return b.run(ctx)
 		}),
 	}
 	cmd.Flags().DurationVar(&b.interval, "interval", time.Hour, "how old the newest backup may get")
@@ -69,43 +75,89 @@ textfile collector of the Prometheus node exporter.`,
 	return cmd
 }
 
-func (b *backupAgent) run(ctx context.Context, c *client.Client) error {
+func (b *backupAgent) run(ctx context.Context) error {
 	folder, err := b.take(ctx)
 	if err != nil {
 		return ignoreCanceled(ctx, err)
 	}
 	defer folder.Close()
-	if list, err := folder.List(); err == nil && b.copies != nil && len(list) > 0 {
-		b.copies.missing = list[len(list)-1].Path // perhaps: a copy is made again under its name
+	ctx, cancel := context.WithCancel(ctx)
+	defer b.copies.wait()
+	defer cancel()
+	if newest, ok, err := newestIn(folder); err == nil && ok {
+		b.copies.want(newest.Path) // perhaps: a copy is made again under its name
 	}
 	for {
-		list, err := folder.List()
+		due, err := b.saveIfDue(ctx, folder)
 		if err != nil {
-			return err
+			return ignoreCanceled(ctx, err)
 		}
-		var due time.Duration
-		if len(list) > 0 {
-			due = b.interval - time.Since(list[len(list)-1].Time)
+		timer := time.NewTimer(min(due, b.copies.begin(ctx)))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		case done := <-b.copies.ended():
+			timer.Stop()
+			b.copied(ctx, folder, done)
 		}
-		if due > 0 && !b.copies.incomplete() {
-			if backoff.Sleep(ctx, due) != nil {
-				return nil
-			}
-			continue
+	}
+}
+
+func newestIn(folder *backup.Folder) (newest backup.Kept, ok bool, err error) {
+	now := time.Now()
+	list, err := folder.List(now)
+	newest, ok = backup.Newest(list, now)
+	return newest, ok, err
+}
+
+// saveIfDue saves a backup if one is due, and returns how long it is until the next one is.
+func (b *backupAgent) saveIfDue(ctx context.Context, folder *backup.Folder) (due time.Duration, err error) {
+	newest, ok, err := newestIn(folder)
+	if err != nil {
+		return 0, err
+	}
+	if ok {
+		due = b.interval - time.Since(newest.Time)
+	}
+	if pause := time.Until(b.retryAt); pause > 0 {
+		due = max(due, pause)
+	}
+	if due > 0 {
+		return due, nil
+	}
+	if err := b.save(ctx, folder); err != nil {
+		if ctx.Err() != nil {
+			return 0, err
 		}
-		if err := b.save(ctx, c, folder, due <= 0); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			b.failures++
-			b.a.say("no backup: %v; trying again", err)
-			if err := b.report(folder, nil); err != nil {
-				return err
-			}
-			if backoff.Sleep(ctx, min(b.interval, backupRetry)) != nil {
-				return nil
-			}
-		}
+		b.failed(folder, fmt.Errorf("no backup: %w; trying again", err))
+		pause := min(b.interval, backupRetry)
+		b.retryAt = time.Now().Add(pause)
+		return pause, nil
+	}
+	return b.interval, nil
+}
+
+// failed tells of a failure.
+func (b *backupAgent) failed(folder *backup.Folder, err error) {
+	b.failures++
+	b.a.say("%v", err)
+	b.report(folder)
+}
+
+// copied notes how the copy of a backup ended.
+func (b *backupAgent) copied(ctx context.Context, folder *backup.Folder, done copied) {
+	again := b.copies.note(done)
+	switch {
+	case done.err == nil:
+		b.a.say("%s has a copy now", done.path)
+		b.report(folder)
+	case ctx.Err() != nil: // the agent ends
+	case again:
+		b.failed(folder, fmt.Errorf("the copy of the backup %s: %w; trying again", done.path, done.err))
+	default:
+		b.failed(folder, fmt.Errorf("the copy of the backup %s: %w", done.path, done.err))
 	}
 }
 
@@ -134,53 +186,47 @@ func (b *backupAgent) take(ctx context.Context) (*backup.Folder, error) {
 	}
 }
 
-// save saves a backup if one is due, else it copies the one that has no copy. A store that is away
-// does not keep the folder from its backups: the next one takes the place of the one without a copy.
-func (b *backupAgent) save(ctx context.Context, c *client.Client, folder *backup.Folder, due bool) error {
-	if !due && b.copies.incomplete() {
-		path := b.copies.missing
-		if err := b.copies.add(ctx); err != nil {
-			return fmt.Errorf("the copy of the backup %s: %w", path, err)
-		}
-		b.a.say("%s has a copy now", path)
-		return b.report(folder, nil)
-	}
+// save saves a backup. A copy is made beside: a store that is slow or away does not keep the folder
+// from its backups.
+func (b *backupAgent) save(ctx context.Context, folder *backup.Folder) error {
 	began := time.Now()
 	path := folder.Name(began)
-	f, err := saveBackup(ctx, c, path)
+	f, err := b.saveTo(ctx, path)
 	if err != nil {
 		return err
 	}
-	if b.copies != nil {
-		b.copies.missing = path
-	}
+	b.copies.want(path)
 	b.saved++
-	kept, err := folder.Prune()
+	b.bytes = f.Bytes
+	kept, err := folder.Prune(time.Now())
 	if err != nil {
-		return err
+		b.failed(folder, fmt.Errorf("the backup %s is saved, but an older one cannot be removed: %w", path, err))
 	}
-	if err := b.copies.add(ctx); err != nil {
-		return fmt.Errorf("the copy of the backup %s: %w", path, err)
-	}
-	if err := b.report(folder, f); err != nil {
-		return err
-	}
+	b.report(folder)
 	return b.a.printLine(f.Header, fmt.Sprintf("%s: cluster %s at index %d, %s in %v, %d kept", path, f.Header.ClusterId, f.Header.Index,
 		formatSize(uint64(f.Bytes)), time.Since(began).Round(time.Millisecond), kept))
 }
 
-// report writes the file of metrics; f is the newest backup, nil if that is not known.
-func (b *backupAgent) report(folder *backup.Folder, f *backup.File) error {
+// report writes the file of metrics, if there is to be one. The agent goes on without it: a full
+// disk must not end it.
+func (b *backupAgent) report(folder *backup.Folder) {
 	if b.metrics == "" {
-		return nil
+		return
 	}
-	list, err := folder.List()
+	if err := b.writeMetrics(folder); err != nil {
+		b.a.say("the file of metrics cannot be written: %v", err)
+	}
+}
+
+func (b *backupAgent) writeMetrics(folder *backup.Folder) error {
+	now := time.Now()
+	list, err := folder.List(now)
 	if err != nil {
 		return err
 	}
 	var last float64
-	if len(list) > 0 {
-		last = float64(list[len(list)-1].Time.UnixMilli()) / 1000
+	if newest, ok := backup.Newest(list, now); ok {
+		last = float64(newest.Time.UnixMilli()) / 1000
 	}
 	text := fmt.Sprintf(`# HELP rota_backup_last_success_timestamp_seconds Time of the newest backup; 0: there is none.
 # TYPE rota_backup_last_success_timestamp_seconds gauge
@@ -195,8 +241,8 @@ rota_backup_saved_total %d
 # TYPE rota_backup_failures_total counter
 rota_backup_failures_total %d
 `, last, len(list), b.saved, b.failures)
-	if f != nil {
-		text += fmt.Sprintf("# HELP rota_backup_last_size_bytes Size of the newest backup.\n# TYPE rota_backup_last_size_bytes gauge\nrota_backup_last_size_bytes %d\n", f.Bytes)
+	if b.saved > 0 {
+		text += fmt.Sprintf("# HELP rota_backup_last_size_bytes Size of the newest backup.\n# TYPE rota_backup_last_size_bytes gauge\nrota_backup_last_size_bytes %d\n", b.bytes)
 	}
 	tmp := filepath.Join(filepath.Dir(b.metrics), "."+filepath.Base(b.metrics)+".tmp") // the collector reads no such name
 	if err := os.WriteFile(tmp, []byte(text), 0o644); err != nil {

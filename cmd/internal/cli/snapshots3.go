@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -85,7 +86,7 @@ func objectBucket(bucket, key string) (*s3.Bucket, error) {
 	return b, nil
 }
 
-func putFile(ctx context.Context, b *s3.Bucket, key, path string) error {
+func putFile(ctx context.Context, b objectStore, key, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -101,12 +102,34 @@ func putFile(ctx context.Context, b *s3.Bucket, key, path string) error {
 // copies are those of the backups of a folder in an object store: PREFIX/CLUSTER-ID/NAME. So clusters
 // that share a prefix do not remove each other's. Copies of earlier releases are PREFIX/NAME, which
 // does not say whose they are: they stay until an operator removes them.
+//
+// They are made by a goroutine of their own, one at a time. All methods but add are for one other
+// goroutine, and do nothing for nil.
 type copies struct {
-	bucket *s3.Bucket
+	bucket objectStore
 	prefix string
 	retain int
 	// missing is the newest backup while it has no copy.
 	missing string
+	// busy: a copy is being made; its end comes over done.
+	busy bool
+	done chan copied
+	// retryAt: no copy is tried before it.
+	retryAt time.Time
+}
+
+// objectStore is what copies need of a bucket.
+type objectStore interface {
+	Put(ctx context.Context, key string, from io.ReaderAt, size int64) error
+	List(ctx context.Context, prefix string) ([]string, error)
+	Delete(ctx context.Context, key string) error
+}
+
+// copied is how the copy of a backup ended. It may be stored though older ones could not be removed.
+type copied struct {
+	path   string
+	stored bool
+	err    error
 }
 
 // newCopies returns nil without an address.
@@ -125,50 +148,94 @@ func newCopies(address string, retain int) (*copies, error) {
 	if prefix = strings.TrimSuffix(prefix, "/"); prefix != "" {
 		prefix += "/"
 	}
-	return &copies{bucket: b, prefix: prefix, retain: retain}, nil
+	return &copies{bucket: b, prefix: prefix, retain: retain, done: make(chan copied, 1)}, nil
 }
-
-// incomplete reports whether the newest backup has no copy yet.
-func (c *copies) incomplete() bool { return c != nil && c.missing != "" }
 
 // copyWait bounds the copy of one backup: a store that stands still must not stop the agent.
 const copyWait = time.Hour
 
-// add copies the backup that has no copy yet, and removes the oldest copies beyond those that are
-// kept. Other objects stay.
-func (c *copies) add(ctx context.Context) error {
-	if !c.incomplete() {
+// want says which backup is the newest: it takes the place of one that has no copy yet.
+func (c *copies) want(path string) {
+	if c != nil {
+		c.missing = path
+	}
+}
+
+// begin starts a copy if one is missing, and returns how long it is until it is worth another call;
+// an end of a copy is, too.
+func (c *copies) begin(ctx context.Context) time.Duration {
+	if c == nil || c.busy || c.missing == "" {
+		return math.MaxInt64
+	}
+	if pause := time.Until(c.retryAt); pause > 0 {
+		return pause
+	}
+	c.busy = true
+	go func(path string) {
+		stored, err := c.add(ctx, path)
+		c.done <- copied{path, stored, err}
+	}(c.missing)
+	return math.MaxInt64
+}
+
+// ended is where the end of a copy comes from.
+func (c *copies) ended() <-chan copied {
+	if c == nil {
 		return nil
 	}
+	return c.done
+}
+
+// note takes in the end of a copy, and reports whether it is tried again.
+func (c *copies) note(done copied) (again bool) {
+	c.busy = false
+	if done.stored {
+		if c.missing == done.path {
+			c.missing = ""
+		}
+		return false
+	}
+	c.retryAt = time.Now().Add(backupRetry)
+	return c.missing == done.path
+}
+
+// wait returns when no copy is being made.
+func (c *copies) wait() {
+	if c != nil && c.busy {
+		<-c.done
+	}
+}
+
+// add copies a backup, and removes the oldest copies beyond those that are kept. Other objects stay.
+func (c *copies) add(ctx context.Context, path string) (stored bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, copyWait)
 	defer cancel()
-	cluster, err := clusterOf(c.missing)
+	cluster, err := clusterOf(path)
 	if err != nil {
-		return err
+		return false, err
 	}
 	prefix := c.prefix + cluster + "/"
-	if err := putFile(ctx, c.bucket, prefix+filepath.Base(c.missing), c.missing); err != nil {
-		return err
+	if err := putFile(ctx, c.bucket, prefix+filepath.Base(path), path); err != nil {
+		return false, err
 	}
-	c.missing = ""
 	keys, err := c.bucket.List(ctx, prefix)
 	if err != nil {
-		return fmt.Errorf("it is stored, but older copies cannot be listed: %w", err)
+		return true, fmt.Errorf("it is stored, but older copies cannot be listed: %w", err)
 	}
-	var ours []string // in the order of time, as names are
+	var ours []backup.Kept
 	for _, key := range keys {
-		if _, ok := backup.TimeOf(strings.TrimPrefix(key, prefix)); ok {
-			ours = append(ours, key)
+		if at, ok := backup.TimeOf(strings.TrimPrefix(key, prefix)); ok {
+			ours = append(ours, backup.Kept{Path: key, Time: at})
 		}
 	}
-	slices.Sort(ours) // not every store lists in order
+	backup.SortByAge(ours, time.Now())
 	for len(ours) > c.retain {
-		if err := c.bucket.Delete(ctx, ours[0]); err != nil {
-			return fmt.Errorf("it is stored, but an older copy cannot be removed: %w", err)
+		if err := c.bucket.Delete(ctx, ours[0].Path); err != nil {
+			return true, fmt.Errorf("it is stored, but an older copy cannot be removed: %w", err)
 		}
 		ours = ours[1:]
 	}
-	return nil
+	return true, nil
 }
 
 // clusterOf returns the ID of the cluster that a backup is of.

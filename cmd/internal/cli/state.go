@@ -82,7 +82,7 @@ func (f *stateFlags) addTo(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.Var(&f.memory, "state-memory", "memory for weights and optimizers of workers, such as 64GiB, which the node then does not offer; 0: no state manager")
 	fs.StringVar(&f.disk, "state-disk", "", "folder for states on disk (default: memory only)")
-	fs.Var(&f.diskSize, "state-disk-size", "maximum size of states on disk, such as 1TiB")
+	fs.Var(&f.diskSize, "state-disk-size", "maximum size of states on disk, such as 1TiB; needed with --state-disk")
 	fs.StringVar(&f.remote, "state-remote", "", "where checkpoints of states in an object store may be, s3://BUCKET/PREFIX; credentials are in the environment, as for backups (default: none)")
 	fs.Var(&f.device, "state-device", "device memory for states: cuda:INDEX[:SIZE] for a GPU, simulated:SIZE for memory of the agent that stands for one, or none")
 	fs.StringVar(&f.listen, "state-listen", "", "socket of the state manager, unix:/path (default: "+agent.StateSocket+" in --data-dir)")

@@ -29,7 +29,7 @@ func (f *kvFlags) addTo(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.Var(&f.memory, "kv-memory", "memory of the KV cache, such as 4GiB, which the node then does not offer; 0: no KV cache")
 	fs.StringVar(&f.disk, "kv-disk", "", "folder of the KV cache's disk tier (default: memory only)")
-	fs.Var(&f.diskSize, "kv-disk-size", "maximum size of the KV cache's disk tier, such as 100GiB")
+	fs.Var(&f.diskSize, "kv-disk-size", "maximum size of the KV cache's disk tier, such as 100GiB; needed with --kv-disk")
 	fs.StringVar(&f.listen, "kv-listen", agent.DefaultKVListen, "address of the KV cache for Redis clients: loopback or unix:/path")
 	fs.StringVar(&f.files, "kv-files", "", "directory whose files are the values of the KV cache, for SGLang HiCache; needs root and FUSE (default: none)")
 	fs.StringVar(&f.passwordFile, "kv-password-file", "", "file with the password that clients of the KV cache need (default: no password)")

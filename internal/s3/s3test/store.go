@@ -42,16 +42,28 @@ type Store struct {
 	// Before, if not nil, is asked about each request: an answer with a status other than 0 is given
 	// in place of what the store would say.
 	Before func(r *http.Request) (status int)
+	// After, if not nil, is asked about each request that was carried out: true breaks the connection
+	// off in place of the answer.
+	After func(r *http.Request) (lost bool)
 	// CutAfter, if not 0, is after how many bytes the next answers that are objects break off; Cuts is
 	// how many of them do.
 	CutAfter, Cuts int
 	// Pages counts the answers that are lists. Puts counts the objects that came whole.
 	Pages, Puts int
+
+	// mark is that of the upload that was begun last, open says that it goes on. marks are those of
+	// objects, by key.
+	mark  string
+	open  bool
+	marks map[string]string
 }
+
+// markHeader is metadata that tells which upload made an object.
+const markHeader = "X-Amz-Meta-Rota-Upload"
 
 // New starts a store that ends with the test, and sets the environment by which package s3 finds it.
 func New(t testing.TB) *Store {
-	s := &Store{t: t, Objects: map[string][]byte{}, Parts: map[string][]byte{}}
+	s := &Store{t: t, Objects: map[string][]byte{}, Parts: map[string][]byte{}, marks: map[string]string{}}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	for name, value := range map[string]string{
@@ -140,25 +152,34 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case q.Has("list-type"):
 		s.list(w, q)
 	case q.Has("uploads"):
+		s.mark, s.open = r.Header.Get(markHeader), true
 		fmt.Fprint(w, "<InitiateMultipartUploadResult><UploadId>an upload/1</UploadId></InitiateMultipartUploadResult>")
+	case q.Has("uploadId") && !s.open:
+		fail(http.StatusNotFound, "NoSuchUpload")
 	case q.Get("uploadId") != "" && q.Get("uploadId") != "an upload/1", q.Has("partNumber") && q.Get("partNumber") == s.FailAt:
 		fail(http.StatusBadRequest, "NoSuchUpload")
 	case q.Has("partNumber"):
 		s.Parts[q.Get("partNumber")] = body
 		w.Header().Set("ETag", `"`+q.Get("partNumber")+`"`)
 	case q.Has("uploadId") && r.Method == http.MethodDelete:
+		s.open = false
 		clear(s.Parts)
 	case q.Has("uploadId"):
 		s.complete(w, key, body)
 	case r.Method == http.MethodPut:
 		s.Objects[key] = body
+		delete(s.marks, key)
 		s.Puts++
 	case !there:
 		fail(http.StatusNotFound, "NoSuchKey")
 	case r.Method == http.MethodDelete:
 		delete(s.Objects, key)
 	default:
+		w.Header().Set(markHeader, s.marks[key])
 		s.answer(w, object)
+	}
+	if s.After != nil && s.After(r) {
+		panic(http.ErrAbortHandler)
 	}
 }
 
@@ -183,6 +204,7 @@ func (s *Store) complete(w io.Writer, key string, body []byte) {
 	if err := xml.Unmarshal(body, &all); err != nil {
 		s.t.Error(err)
 	}
+	s.Objects[key], s.marks[key], s.open = nil, s.mark, false
 	for i, p := range all.Part {
 		if p.ETag != fmt.Sprintf("%q", fmt.Sprint(i+1)) || p.PartNumber != i+1 {
 			s.t.Errorf("part %d is %+v", i+1, p)

@@ -52,7 +52,8 @@ type Tracer struct {
 func Open(o Options) (*Tracer, error) {
 	u, err := url.Parse(o.Endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("%w: endpoint %q is not a URL such as http://127.0.0.1:4318", ErrOptions, o.Endpoint)
+		// What was given is not said: it may have a password.
+		return nil, fmt.Errorf("%w: the endpoint is not a URL such as http://127.0.0.1:4318", ErrOptions)
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = tracesPath

@@ -1,6 +1,7 @@
 package initcall
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -76,15 +77,18 @@ func Gone(dir string) bool {
 	return errors.Is(err, ErrGone)
 }
 
-// Start has the sandbox of a folder start a command. The descriptors stay the caller's.
-func Start(dir string, c Command, f Files) (*Process, error) {
+// Start has the sandbox of a folder start a command. The descriptors stay the caller's. When the
+// context ends it fails with ErrGone, as the command may be started nevertheless.
+func Start(ctx context.Context, dir string, c Command, f Files) (*Process, error) {
 	conn, err := Dial(dir)
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, answerMax)
+	defer cancel()
+	wait := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	c.IntoV2, c.V1 = f.V2 >= 0, len(f.Enter)
 	var answer Started
-	_ = conn.SetDeadline(time.Now().Add(answerMax))
 	if err = send(conn, &c, f.list()...); err == nil {
 		err = hear(conn, &answer)
 	}
@@ -93,11 +97,13 @@ func Start(dir string, c Command, f Files) (*Process, error) {
 	} else if err != nil {
 		err = fmt.Errorf("%w: %w", ErrGone, err)
 	}
+	if !wait() && err == nil {
+		err = fmt.Errorf("%w: %w", ErrGone, ctx.Err())
+	}
 	if err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
-	_ = conn.SetDeadline(time.Time{})
 	return &Process{conn}, nil
 }
 
@@ -108,6 +114,9 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	_, err := p.conn.Write([]byte{byte(sig)})
 	return err
 }
+
+// Close gives the process up. The sandbox kills it, if it has not ended.
+func (p *Process) Close() { _ = p.conn.Close() }
 
 // Wait returns how the main process ended, or ErrGone if the sandbox ended first. It is called
 // once.

@@ -44,7 +44,7 @@ func startHere(t *testing.T, dir string) (*Process, error) {
 	}
 	defer null.Close()
 	fd := int(null.Fd())
-	return Start(dir, Command{Argv: []string{"true"}}, Files{Std: [3]int{fd, fd, fd}, V2: -1})
+	return Start(t.Context(), dir, Command{Argv: []string{"true"}}, Files{Std: [3]int{fd, fd, fd}, V2: -1})
 }
 
 // descriptors counts those of this process that lead to a file.

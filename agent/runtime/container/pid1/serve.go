@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -87,18 +88,31 @@ func giveUp() error {
 	return nil
 }
 
-// Serve starts commands until the listener fails. Their root is chroot, or that of this process
+// acceptAgain is how long nothing is accepted after a failure, such as that of too many open files.
+const acceptAgain = 20 * time.Millisecond
+
+// Serve starts commands until the listener is closed. Their root is chroot, or that of this process
 // if it is empty. Their orphans become children of this process if it is the first of a PID
 // namespace.
 func Serve(l *net.UnixListener, chroot string) error {
 	ignoreSignals()
 	s := newStarter(chroot)
+	return acceptAll(l.AcceptUnix, func(conn *net.UnixConn) { go s.serve(conn) })
+}
+
+// acceptAll accepts connections until the listener is closed. Whatever else fails passes, and the
+// sandbox must not end for it, with all that runs in it.
+func acceptAll(accept func() (*net.UnixConn, error), serve func(*net.UnixConn)) error {
 	for {
-		conn, err := l.AcceptUnix()
-		if err != nil {
+		conn, err := accept()
+		switch {
+		case err == nil:
+			serve(conn)
+		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("accept: %w", err)
+		default:
+			time.Sleep(acceptAgain)
 		}
-		go s.serve(conn)
 	}
 }
 

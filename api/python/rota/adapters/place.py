@@ -12,7 +12,8 @@ import tempfile
 import threading
 from typing import Any, Callable, Mapping, Sequence
 
-from ..client import Client, Trajectory
+from ..client import Client
+from ..trajectory import Trajectory
 from ..errors import ActionFailed, Error
 from ..names import refuse_unknown
 from ..spec import Action, Cores, seconds
@@ -29,6 +30,11 @@ _threads = concurrent.futures.ThreadPoolExecutor(max_workers=4096, thread_name_p
 async def in_thread(call: Callable[..., Any], *args: Any) -> Any:
     """Runs a blocking call beside the loop."""
     return await asyncio.get_running_loop().run_in_executor(_threads, functools.partial(call, *args))
+
+
+def in_background(call: Callable[[], Any]) -> None:
+    """Runs a blocking call for which nobody waits."""
+    _threads.submit(call)
 
 
 class Place:

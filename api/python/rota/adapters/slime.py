@@ -11,12 +11,13 @@ place of its ``E2BSandbox``.
 
 from __future__ import annotations
 
+import asyncio
 import pathlib
 import shlex
 from typing import Any, Dict, Optional, Tuple, Union
 
 from ..errors import ActionFailed, Error
-from .place import Place, exit_code, in_thread
+from .place import Place, exit_code, in_background, in_thread
 
 
 class RotaSandbox:
@@ -32,7 +33,12 @@ class RotaSandbox:
         self.sandbox_id = ""
 
     async def __aenter__(self) -> RotaSandbox:
-        self.sandbox_id = str((await in_thread(lambda: self._place.trajectory)).id)
+        opening = asyncio.ensure_future(in_thread(lambda: self._place.trajectory))
+        try:
+            self.sandbox_id = str((await asyncio.shield(opening)).id)
+        except asyncio.CancelledError:
+            in_background(self._place.close)  # as soon as it is open
+            raise
         return self
 
     async def __aexit__(self, exc_type: Any, exc: Any, tb: Any) -> None:

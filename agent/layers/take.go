@@ -1,0 +1,196 @@
+package layers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// Take makes a snapshot of a directory, in which nothing may run or be written meanwhile. The
+// directory goes on as it was. Root is the name of the root file system of its container.
+func (s *Store) Take(ctx context.Context, id uint64, root string, trajectory uint64, path string) error {
+	if has, err := s.Has(id); has || err != nil {
+		return err
+	}
+	h, err := s.home(trajectory)
+	if err != nil {
+		return err
+	}
+	p := s.newPins() // the trajectory may end before the record of the snapshot is written
+	defer p.release()
+	var layers []Layer
+	switch {
+	case !s.overlays, h != nil && h.Upper != "" && len(h.Lower) >= depthMax:
+		layers, err = s.copyOf(ctx, p, path)
+	case h != nil && h.Upper != "":
+		layers, err = s.push(p, trajectory, path, h)
+	default:
+		layers, err = s.setAside(p, trajectory, path)
+	}
+	if err != nil {
+		return fmt.Errorf("take a snapshot: %w", err)
+	}
+	return s.write(s.record(snapshotsName, id), snapshot{layers, root})
+}
+
+// setAside makes a plain directory a layer, with an overlay in its place.
+func (s *Store) setAside(p *pins, trajectory uint64, path string) ([]Layer, error) {
+	own, err := ownerOf(path)
+	if err != nil {
+		return nil, err
+	}
+	name, err := p.newLayer()
+	if err != nil {
+		return nil, err
+	}
+	upper, err := s.newUpper(p, own)
+	if err != nil {
+		return nil, err
+	}
+	h := home{Path: path, Lower: []Layer{{name, own}}, Upper: upper, Plain: true, Owner: &own}
+	record := s.record(homesName, trajectory)
+	if err := s.write(record, h); err != nil {
+		return nil, errors.Join(err, removeFile(record)) // it may be there in spite of the error
+	}
+	if err := os.Rename(path, s.files(name)); err != nil {
+		return nil, errors.Join(err, os.Remove(record))
+	}
+	if err := errors.Join(makeOwned(path, own), s.mount(&h)); err != nil {
+		return nil, errors.Join(err, s.moveBack(trajectory, &h))
+	}
+	h.Plain = false
+	if err := s.write(record, h); err != nil {
+		if now, readErr := s.home(trajectory); readErr != nil || now == nil || now.Plain {
+			return nil, errors.Join(err, s.moveBack(trajectory, &h))
+		}
+	}
+	return h.Lower, nil
+}
+
+// moveBack makes a directory again what it was before setAside.
+func (s *Store) moveBack(trajectory uint64, h *home) error {
+	if err := unmount(h.Path); err != nil {
+		return err
+	}
+	if err := removeFile(h.Path); err != nil {
+		return err
+	}
+	if err := os.Rename(s.files(h.Lower[0].Name), h.Path); err != nil {
+		return err
+	}
+	return os.Remove(s.record(homesName, trajectory))
+}
+
+// removeFile removes a file or an empty directory, if it is there.
+func removeFile(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// push makes the layer that a directory writes to one of those below, with an empty one on top.
+func (s *Store) push(p *pins, trajectory uint64, path string, h *home) ([]Layer, error) {
+	own, err := s.ownerIn(h)
+	if err != nil {
+		return nil, err
+	}
+	next := home{Path: path, Lower: slices.Concat([]Layer{{h.Upper, own}}, h.Lower), Root: h.Root, Owner: &own}
+	p.addAll(next.Lower)
+	like, err := ownerOf(path) // a trajectory that ended before may have lost its layers
+	if err != nil {
+		return nil, err
+	}
+	if next.Upper, err = s.newUpper(p, like); err != nil {
+		return nil, err
+	}
+	if err := unmount(path); err != nil {
+		return nil, err
+	}
+	if err := s.write(s.record(homesName, trajectory), next); err != nil {
+		return nil, errors.Join(err, s.mount(h))
+	}
+	if err := s.mount(&next); err != nil {
+		return nil, errors.Join(err, s.write(s.record(homesName, trajectory), h), s.mount(h))
+	}
+	return next.Lower, nil
+}
+
+// newUpper makes a layer to write to.
+func (s *Store) newUpper(p *pins, like owner) (string, error) {
+	name, err := p.newLayer()
+	if err != nil {
+		return "", err
+	}
+	return name, errors.Join(makeOwned(s.files(name), like), os.Mkdir(s.work(name), dirMode))
+}
+
+func (s *Store) work(layer string) string { return filepath.Join(s.dir, layersName, layer, workName) }
+
+// Begin gives a new, empty directory the files of a snapshot, as those of its owner. A directory
+// that has begun already is left alone.
+func (s *Store) Begin(ctx context.Context, id, trajectory uint64, path string) error {
+	h, err := s.home(trajectory)
+	switch {
+	case err != nil || h != nil && h.began():
+		return err
+	case h != nil:
+		return s.copyInto(ctx, trajectory, h) // an earlier try was cut short
+	}
+	p := s.newPins()
+	defer p.release()
+	snap, err := s.snapshot(p, id)
+	if err != nil {
+		return err
+	}
+	own, err := ownerOf(path)
+	if err != nil {
+		return err
+	}
+	like := own
+	if snap.Root != "" { // the users are those of the container, which are the same in all of them
+		own = snap.Layers[0].owner
+		if like, err = ownerOf(s.files(snap.Layers[0].Name)); err != nil {
+			return err
+		}
+		if err := os.Lchown(path, int(like.UID), int(like.GID)); err != nil {
+			return err
+		}
+	}
+	h = &home{Path: path, Lower: snap.Layers, Root: snap.Root, Owner: &own}
+	if !s.overlays {
+		if err := s.write(s.record(homesName, trajectory), h); err != nil {
+			return err
+		}
+		return s.copyInto(ctx, trajectory, h)
+	}
+	if h.Upper, err = s.newUpper(p, like); err != nil {
+		return err
+	}
+	record := s.record(homesName, trajectory)
+	if err := s.write(record, h); err != nil {
+		return errors.Join(err, removeFile(record))
+	}
+	if err := s.mount(h); err != nil {
+		return errors.Join(err, os.Remove(record))
+	}
+	return nil
+}
+
+// snapshot reads the record of a snapshot, and pins its layers.
+func (s *Store) snapshot(p *pins, id uint64) (*snapshot, error) {
+	path := s.record(snapshotsName, id)
+	snap, err := read[snapshot](path)
+	if err == nil {
+		p.addAll(append(slices.Clone(snap.Layers), Layer{Name: snap.Root}))
+		_, err = os.Lstat(path) // one that was removed before may have lost its layers
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("snapshot %d: %w", id, ErrNoSnapshot)
+	}
+	return snap, err
+}
