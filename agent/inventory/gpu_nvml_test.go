@@ -14,8 +14,8 @@ import (
 	"rota/internal/need"
 )
 
-// ask is what nvidia-smi says of GPU 0.
-func ask(t *testing.T, fields string) []string {
+// smi is what nvidia-smi says of GPU 0.
+func smi(t *testing.T, fields string) []string {
 	t.Helper()
 	out, err := exec.Command("nvidia-smi", "-i", "0", "--query-gpu="+fields, "--format=csv,noheader,nounits").Output()
 	if err != nil {
@@ -31,7 +31,7 @@ func TestGPUsOfThisMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, said := inv.GPUs, ask(t, "uuid,name,memory.total")
+	g, said := inv.GPUs, smi(t, "uuid,name,memory.total")
 	list, err := exec.Command("nvidia-smi", "--list-gpus").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func TestHealthOfAGPU(t *testing.T) {
 	for range 3 {
 		from := time.Now()
 		if c := p.Conditions(0); c != nil {
-			t.Errorf("%v, nvidia-smi says %v", c, ask(t, "ecc.errors.uncorrected.volatile.total,remapped_rows.pending,remapped_rows.failure"))
+			t.Errorf("%v, nvidia-smi says %v", c, smi(t, "ecc.errors.uncorrected.volatile.total,remapped_rows.pending,remapped_rows.failure"))
 		}
 		t.Logf("read in %v", time.Since(from))
 	}
