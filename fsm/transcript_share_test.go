@@ -17,7 +17,7 @@ func (a args) updateNamespace() *logv1.Command {
 		}
 	}
 	if a.text("memory") != "" {
-		n := uint64(a.num("memory", 0))
+		n := a.num("memory", 0)
 		c.MemoryMax = &n
 	}
 	return &logv1.Command{Verb: &logv1.Command_UpdateNamespace{UpdateNamespace: c}}

@@ -129,8 +129,8 @@ func checkOwner(dir string, euid int) error {
 	if owner == euid {
 		return nil
 	}
-	return fmt.Errorf("%s belongs to user %s, and this is user %s: the server could not read the files that the command leaves there\n"+
-		"Run it as that user: sudo -u '%s' rota operator recover ...", dir, userName(owner), userName(euid), userName(owner))
+	return fmt.Errorf("%s belongs to user %s, and this is user %s: the server could not read the files that the command leaves there; "+
+		"run it as that user, with: sudo -u '%s' rota operator recover", dir, userName(owner), userName(euid), userName(owner))
 }
 
 // userName is the name of a user, or #ID as sudo has it.
