@@ -167,7 +167,10 @@ func TestAnEngineThatDoesNotStart(t *testing.T) {
 			t.Parallel()
 			n := newNode(t)
 			a := n.spec("a", vllm, what)
-			if what == simulated.NeverReady || what == simulated.HangProbe {
+			switch what {
+			case simulated.NeverReady: // it has to answer before that
+				a.StartTimeout = durationpb.New(3 * time.Second)
+			case simulated.HangProbe:
 				a.StartTimeout = durationpb.New(time.Second)
 			}
 			if what == "no such program" {
