@@ -213,6 +213,9 @@ func (s *scene) look() string {
 	nodes, err := s.api.Nodes.ListNodes(ctx, &rotav1.ListNodesRequest{})
 	show(nodes, err)
 	namespaces, err := s.api.Operator.ListNamespaces(ctx, &rotav1.ListNamespacesRequest{})
+	for _, n := range namespaces.GetNamespaces() {
+		n.Usage.MemoryByteSeconds = 0 // it grows with time, as a trajectory is open
+	}
 	show(namespaces, err)
 	pools, err := s.api.Operator.ListPools(ctx, &rotav1.ListPoolsRequest{})
 	show(pools, err)
