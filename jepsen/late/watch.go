@@ -189,11 +189,14 @@ func (w *Watch) judgeStarts(s *state.State, g *state.NodeGroup, was, is *group, 
 	return nil
 }
 
-// changed reports whether what is reserved from now on differs.
+// changed reports whether what is reserved from now on differs: by when, or by a job that had nothing.
 func changed(was, is []span, now int64) bool {
-	last := int64(0)
+	last, had := int64(0), map[state.JobID]bool{}
 	for _, x := range was {
-		last = max(last, x.from)
+		last, had[x.job] = max(last, x.from), true
+	}
+	if slices.ContainsFunc(is, func(x span) bool { return x.until > now && !had[x.job] }) {
+		return true
 	}
 	ahead := func(spans []span) (some []span) {
 		for _, x := range spans {

@@ -75,6 +75,7 @@ func TestLateTurns(t *testing.T) {
 		"an action in a reservation":     {[]moment{{at: 101}, {at: 102, started: 102, takes: 2}}, "reserved for job 1 from 100000000000"},
 		"an action in a job's own group": {[]moment{{at: 40, dedicated: true}, {at: 50, started: 50, takes: 1, dedicated: true}}, "which a job has to itself"},
 		"the same, placed meanwhile":     {[]moment{{at: 40, unplaced: true}, {at: 50, started: 50, takes: 1, dedicated: true}}, ""},
+		"a reservation made meanwhile":   {[]moment{{at: 40, unplaced: true}, {at: 50, started: 50, takes: 60}}, ""},
 		"an overrun that is counted":     {[]moment{idle, starts, goesOn, overran, {at: 110, overruns: 1, lateness: 5}}, ""},
 		"an overrun that is not counted": {[]moment{idle, starts, goesOn, {at: 105, started: 50, takes: 40, turn: true, dueSince: 105}}, "counts 0 more overruns"},
 		"an overrun that was none":       {[]moment{idle, starts, {at: 90, started: 50, takes: 40, overruns: 1}}, "none of its reservations has begun"},
