@@ -17,9 +17,8 @@ func explainLimit(v *state.State, a *state.Action) string {
 		return ""
 	}
 	s, held := v.SettingsOf(a.Namespace), v.HeldBy(a.Namespace)
-	memory := held.Memory
 	if limit != order.MemoryLimit {
-		held.Memory = 0
+		held.Memory = 0 // open trajectories keep nothing else from it
 	}
 	never := held == state.Held{} // it is alone, and does not start
 	what, n := "the action", max(1, a.GangSize)
@@ -38,7 +37,7 @@ func explainLimit(v *state.State, a *state.Action) string {
 	case order.GPUsLimit:
 		text = fmt.Sprintf("waits for its namespace %s: it holds %d of at most %d GPUs, and %s needs %d", v.Namespace(a.Namespace).Name, held.GPUs, s.GPUsMax, what, n*a.GPUs().Degrees[0])
 	case order.MemoryLimit:
-		text = fmt.Sprintf("waits for its namespace %s: it holds %d of at most %d bytes of memory, with its open trajectories, and %s needs %d", v.Namespace(a.Namespace).Name, memory, s.MemoryMax, what, uint64(n)*a.Memory)
+		text = fmt.Sprintf("waits for its namespace %s: it holds %d of at most %d bytes of memory, with its open trajectories, and %s needs %d", v.Namespace(a.Namespace).Name, held.Memory, s.MemoryMax, what, uint64(n)*a.Memory)
 	}
 	if never {
 		text += ": an operator has to raise the limit, or cancel the action"

@@ -13,18 +13,25 @@ import (
 	"rota/internal/need"
 )
 
-// An import takes minutes. Sandboxes with images that the node has are opened meanwhile.
-func TestAnImageThatIsThereWaitsForNoImport(t *testing.T) {
+// managerOfItsOwn is one with a containerd that the test has to itself.
+func managerOfItsOwn(t *testing.T) (*Manager, *Containerd) {
+	t.Helper()
 	need.Containerd(t)
 	c, err := Connect(t.Context(), containertest.Start(t).Address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(func() { c.Close() })
 	m, err := NewManager(Options{Containerd: c, Dir: t.TempDir(), Logger: hclog.NewNullLogger()})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return m, c
+}
+
+// An import takes minutes. Sandboxes with images that the node has are opened meanwhile.
+func TestAnImageThatIsThereWaitsForNoImport(t *testing.T) {
+	m, c := managerOfItsOwn(t)
 	f, err := os.Open(containertest.Archive(t))
 	if err != nil {
 		t.Fatal(err)
@@ -59,16 +66,7 @@ func TestAnImageThatIsThereWaitsForNoImport(t *testing.T) {
 
 // A sandbox that is being opened while its trajectory ends holds up the removal of no other.
 func TestASandboxThatIsBusyHoldsUpNoOthers(t *testing.T) {
-	need.Containerd(t)
-	c, err := Connect(t.Context(), containertest.Start(t).Address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	m, err := NewManager(Options{Containerd: c, Dir: t.TempDir(), Logger: hclog.NewNullLogger()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m, _ := managerOfItsOwn(t)
 	for id := range uint64(4) {
 		if err := m.Reserve(id + 1); err != nil {
 			t.Fatal(err)
