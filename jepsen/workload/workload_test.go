@@ -23,12 +23,17 @@ func TestAllWorkloadsTogether(t *testing.T) {
 	begin := cpuTime(t)
 	run(t, c.env, duration, All())
 	loaded, spent := len(c.env.Record.Record().Ops), cpuTime(t)-begin
-	rec := settle(t, c.env)
-	t.Logf("%.0f calls a second for %.0f%% of a core", float64(loaded)/duration.Seconds(), 100*spent.Seconds()/duration.Seconds())
-	unknown := checkCalls(t, rec, history.Submit, history.Get, history.GetStale, history.Cancel, history.OpenTrajectory,
+	verbs := []history.Verb{history.Submit, history.Get, history.GetStale, history.Cancel, history.OpenTrajectory,
 		history.CloseTrajectory, history.GetTrajectory, history.Drain, history.GetNode, history.List, history.Status,
 		history.CreateQuota, history.GetQuota, history.CreateGroup, history.SubmitJob, history.GetJob, history.Acquire,
-		history.CreateRollout, history.OpenMember, history.PutSample, history.GetBatch)
+		history.CreateRollout, history.OpenMember, history.PutSample, history.GetBatch}
+	// On a busy machine a rare call may not come up in so short a time.
+	for again := 0; again < 3 && len(missing(c.env.Record.Record(), verbs)) > 0; again++ {
+		run(t, c.env, duration, All())
+	}
+	rec := settle(t, c.env)
+	t.Logf("%.0f calls a second for %.0f%% of a core", float64(loaded)/duration.Seconds(), 100*spent.Seconds()/duration.Seconds())
+	unknown := checkCalls(t, rec, verbs...)
 	if unknown > len(rec.Ops)/10 {
 		t.Errorf("%d of %d calls have an unknown outcome without any fault", unknown, len(rec.Ops))
 	}
@@ -239,15 +244,20 @@ func checkCalls(t *testing.T, rec *history.Record, verbs ...history.Verb) (unkno
 		}
 	}
 	t.Logf("with success: %v; others: %v; replayed: %d", ok, others, replayed)
-	for _, v := range verbs {
-		if ok[v] == 0 {
-			t.Errorf("no %s was recorded with success", v)
-		}
+	for _, v := range missing(rec, verbs) {
+		t.Errorf("no %s was recorded with success", v)
 	}
 	if replayed == 0 {
 		t.Error("no request was repeated")
 	}
 	return unknown
+}
+
+// missing are those of verbs of which no call succeeded.
+func missing(rec *history.Record, verbs []history.Verb) []history.Verb {
+	return slices.DeleteFunc(slices.Clone(verbs), func(v history.Verb) bool {
+		return slices.ContainsFunc(rec.Ops, func(op history.Op) bool { return op.Verb == v && op.Outcome == history.OK })
+	})
 }
 
 // checkActions: what was acknowledged has ended, what succeeded was seen by the
