@@ -128,6 +128,9 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := a.openForks(); err != nil {
 		return err
 	}
+	if a.forks.store != nil {
+		defer a.closeInTime("the snapshots", a.forks.store.Close)
+	}
 	a.runtime = short(a.describeRuntime(first), runtimeMax)
 	a.resizes = a.inv.Pinned && first.Describe().Resizes
 	a.log.Info("agent started", "node", cfg.Name, "pool", cfg.Pool, "output_address", a.address, "runtime", a.runtime)

@@ -10,5 +10,7 @@
 // where the file system has them. A directory of too many layers is copied, too.
 //
 // What a directory and a snapshot consist of is written down before it is so: after a crash each is
-// either as before or as after, and Open mounts what is not mounted and removes what nothing has.
+// either as before or as after, and Open mounts what is not mounted and removes what nothing has. The
+// files of a snapshot are synced some seconds later: one that a loss of power overtakes is lost, and
+// never a snapshot of files that are cut off.
 package layers

@@ -15,6 +15,9 @@ func (s *Store) OnWrite(fn func(path string) error) {
 	}
 }
 
+// OnSync has files written to disk by another function, as soon as a snapshot is taken.
+func (s *Store) OnSync(fn func() error) { s.sync, s.settleDelay = fn, 0 }
+
 // Pinned are the layers that Sweep leaves alone though no record may name them.
 func (s *Store) Pinned() int {
 	s.mu.Lock()

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -55,6 +56,8 @@ type snapshot struct {
 	Layers []Layer
 	// Root is the name of the root file system of its container; empty: it has none of its own.
 	Root string
+	// Boot is the boot of the machine in which it was taken, until its files are on disk; empty: they are.
+	Boot string `json:",omitempty"`
 }
 
 // home is what is on disk of a directory that is not as it was made.
@@ -90,11 +93,22 @@ type Store struct {
 	removeAll func(path string) error
 	// write writes a record as a whole, and returns when it outlives a crash of the machine.
 	write func(path string, what any) error
+	// sync writes the file system of the folder to disk. A sync of all would wait for any that hangs.
+	sync        func() error
+	settleDelay time.Duration
+	boot        string
+
+	// records is held while the record of a snapshot that there is already is written or removed.
+	records sync.Mutex
+	closed  bool
 
 	mu     sync.Mutex
 	serial uint64
 	// pinned counts the users of layers that may not be in a record.
 	pinned map[string]int
+	// unsettled are snapshots whose files may not be on disk, see settle, which runs while settling.
+	unsettled []uint64
+	settling  bool
 }
 
 // Open opens the store of a folder, which it makes. It must be on the file system of the directories,
@@ -103,7 +117,8 @@ type Store struct {
 // is mounted later, see Shared. Room says how many bytes copies may take at a moment; it is asked again
 // while files are copied.
 func Open(dir string, homeOf func(trajectory uint64) string, log hclog.Logger, mounts bool, room func() (bytes uint64, err error)) (*Store, error) {
-	s := &Store{dir: dir, homeOf: homeOf, log: log, room: room, removeAll: os.RemoveAll, write: writeRecord, pinned: map[string]int{}}
+	s := &Store{dir: dir, homeOf: homeOf, log: log, room: room, removeAll: os.RemoveAll, write: writeRecord, pinned: map[string]int{},
+		sync: func() error { return syncFileSystem(dir) }, settleDelay: settleDelay, boot: bootID()}
 	for _, name := range []string{snapshotsName, homesName, layersName, removedName} {
 		if err := os.MkdirAll(filepath.Join(dir, name), dirMode); err != nil {
 			return nil, fmt.Errorf("make the folder of snapshots: %w", err)
@@ -126,6 +141,9 @@ func Open(dir string, homeOf func(trajectory uint64) string, log hclog.Logger, m
 				s.serial = max(s.serial, n)
 			}
 		}
+	}
+	if err := s.loseUnsettled(); err != nil {
+		return nil, err
 	}
 	homes, err := s.ids(homesName)
 	if err != nil {
@@ -225,7 +243,11 @@ func (s *Store) home(trajectory uint64) (*home, error) {
 }
 
 // Forget forgets a snapshot. Sweep removes its layers when nothing has them any more.
-func (s *Store) Forget(id uint64) error { return removeFile(s.record(snapshotsName, id)) }
+func (s *Store) Forget(id uint64) error {
+	s.records.Lock()
+	defer s.records.Unlock()
+	return removeFile(s.record(snapshotsName, id))
+}
 
 // Whole is an error if the files of a directory are not all there to be seen.
 func (s *Store) Whole(trajectory uint64) error {

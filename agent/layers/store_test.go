@@ -49,6 +49,7 @@ func (p *place) open() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	p.t.Cleanup(s.Close)
 	p.Store = s
 }
 

@@ -34,7 +34,11 @@ func (s *Store) Take(ctx context.Context, id uint64, root string, trajectory uin
 	if err != nil {
 		return fmt.Errorf("take a snapshot: %w", err)
 	}
-	return s.write(s.record(snapshotsName, id), snapshot{layers, root})
+	if err := s.write(s.record(snapshotsName, id), snapshot{layers, root, s.boot}); err != nil {
+		return err
+	}
+	s.settleLater(id)
+	return nil
 }
 
 // setAside makes a plain directory a layer, with an overlay in its place.

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"net"
 	"slices"
+	"syscall"
 	"time"
 
 	containers "github.com/containerd/containerd/api/services/containers/v1"
@@ -58,6 +61,9 @@ type Containerd struct {
 // Connect connects to the containerd that listens on a Unix socket. Its error wraps
 // ErrUnavailable.
 func Connect(ctx context.Context, address string) (*Containerd, error) {
+	if err := reach(ctx, address); err != nil {
+		return nil, fmt.Errorf("%w: containerd at %s: %w", ErrUnavailable, address, err)
+	}
 	conn, err := grpc.NewClient("unix://"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, fmt.Errorf("%w: containerd at %s: %w", ErrUnavailable, address, err)
@@ -72,6 +78,20 @@ func Connect(ctx context.Context, address string) (*Containerd, error) {
 		return nil, fmt.Errorf("%w: containerd at %s: %w", ErrUnavailable, address, err)
 	}
 	return c, nil
+}
+
+// reach says in plain words why a socket cannot be used.
+func reach(ctx context.Context, address string) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", address)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return errors.New("nothing listens there: start containerd, or name its socket with --containerd")
+	case errors.Is(err, fs.ErrPermission):
+		return errors.New("this user may not use it: only root may")
+	case err != nil:
+		return err
+	}
+	return conn.Close()
 }
 
 // open finds the snapshotter and makes the namespace.

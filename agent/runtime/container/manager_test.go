@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -310,4 +311,23 @@ func parentOf(t testing.TB, pid int) (parent int) {
 		t.Fatal(err)
 	}
 	return parent
+}
+
+// Who has no containerd is told what to do about it.
+func TestWithoutContainerdTheErrorSaysWhatToDo(t *testing.T) {
+	dead := filepath.Join(t.TempDir(), "dead.sock")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.SetUnlinkOnClose(false)
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range []string{filepath.Join(t.TempDir(), "none.sock"), dead} {
+		_, err := container.Connect(t.Context(), address)
+		if !errors.Is(err, container.ErrUnavailable) || !strings.Contains(err.Error(), address+": nothing listens there: start containerd") {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
 }

@@ -26,7 +26,7 @@ func TestParseSize(t *testing.T) {
 		want uint64
 	}{
 		{"0", 0}, {"1048576", 1 << 20}, {"512MiB", 512 << 20}, {"2GB", 2e9}, {"1.5GiB", 3 << 29},
-		{"64K", 64 << 10}, {" 3 GiB ", 3 << 30}, {"10B", 10},
+		{"64K", 64 << 10}, {" 3 GiB ", 3 << 30}, {"10B", 10}, {"2PiB", 2 << 50},
 	} {
 		got, err := parseSize(tt.text)
 		if err != nil || got != tt.want {
