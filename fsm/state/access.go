@@ -143,7 +143,7 @@ func (s *State) indexToken(r *AccessToken, in bool) {
 		x.tokenHashes.Delete(string(r.Hash))
 	}
 	if r.ExpiresAt != 0 {
-		include(x.tokenDues, tokenDue{r.ExpiresAt, r.Accessor}, in)
+		include(&x.tokenDues, tokenDue{r.ExpiresAt, r.Accessor}, in)
 	}
 }
 

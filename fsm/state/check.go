@@ -3,8 +3,6 @@ package state
 import (
 	"cmp"
 	"fmt"
-
-	"github.com/tidwall/btree"
 )
 
 // Check verifies every invariant of the state from its rows alone: cores held
@@ -251,11 +249,11 @@ func (s *State) rebuild() *State {
 	return f
 }
 
-func sameItems[T comparable](a, b *btree.BTreeG[T]) bool {
+func sameItems[T comparable](a, b *set[T]) bool {
 	if a.Len() != b.Len() {
 		return false
 	}
-	i := b.Iter()
+	i := b.tree.Iter()
 	defer i.Release()
 	same, more := true, i.First()
 	a.Scan(func(item T) bool {
@@ -266,7 +264,7 @@ func sameItems[T comparable](a, b *btree.BTreeG[T]) bool {
 	return same
 }
 
-func sameValues[K cmp.Ordered, V comparable](a, b *btree.Map[K, V]) bool {
+func sameValues[K cmp.Ordered, V comparable](a, b *dict[K, V]) bool {
 	same := a.Len() == b.Len()
 	a.Scan(func(k K, n V) bool {
 		m, _ := b.Get(k)

@@ -2,8 +2,6 @@ package state
 
 import (
 	"cmp"
-
-	"github.com/tidwall/btree"
 )
 
 type (
@@ -48,11 +46,11 @@ func (a waitingOf) less(b waitingOf) bool {
 // shareIndexes are those by namespace. They are kept only while namespaces share: with a single
 // namespace and no settings, every submission would pay for what no pass reads.
 var shareIndexes = []index{
-	ordered("queueOf", func(x *indexes) **btree.BTreeG[queuedOf] { return &x.queueOf }, queuedOf.less),
-	ordered("heads", func(x *indexes) **btree.BTreeG[queueHead] { return &x.heads }, queueHead.less),
-	ordered("waiting", func(x *indexes) **btree.BTreeG[waitingOf] { return &x.waiting }, waitingOf.less),
-	mapped("held", func(x *indexes) **btree.Map[NamespaceID, Held] { return &x.held }),
-	mapped("promised", func(x *indexes) **btree.Map[NamespaceID, Promised] { return &x.promised }),
+	ordered("queueOf", func(x *indexes) *set[queuedOf] { return &x.queueOf }, queuedOf.less),
+	ordered("heads", func(x *indexes) *set[queueHead] { return &x.heads }, queueHead.less),
+	ordered("waiting", func(x *indexes) *set[waitingOf] { return &x.waiting }, waitingOf.less),
+	mapped("held", func(x *indexes) *dict[NamespaceID, Held] { return &x.held }),
+	mapped("promised", func(x *indexes) *dict[NamespaceID, Promised] { return &x.promised }),
 }
 
 // keepShares builds the indexes by namespace when namespaces begin to share, which takes a walk

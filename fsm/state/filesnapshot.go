@@ -110,7 +110,7 @@ func (s *State) DeleteFileSnapshot(id FileSnapshotID) {
 // indexFileSnapshot has a snapshot among those of its node, or among those that have ended: of which
 // there are none on any node.
 func (s *State) indexFileSnapshot(r *FileSnapshot, kept bool) {
-	include(db(s).index.nodeFileSnapshots, nodeFileSnapshot{r.Node, r.ID}, kept && !r.State.Ended())
+	include(&db(s).index.nodeFileSnapshots, nodeFileSnapshot{r.Node, r.ID}, kept && !r.State.Ended())
 	if kept && r.State.Ended() {
 		db(s).index.endedFileSnapshots.Set(r.ID, struct{}{})
 	} else {
@@ -127,7 +127,7 @@ func (s *State) OldestEndedSnapshot() (id FileSnapshotID, ok bool) {
 // indexFork has a trajectory among the forks of its node, or not.
 func (s *State) indexFork(r *Trajectory, in bool) {
 	if r.Snapshot != 0 && r.Node != 0 && !r.State.Ended() {
-		include(db(s).index.forks, fork{r.Node, r.ID, r.Snapshot}, in)
+		include(&db(s).index.forks, fork{r.Node, r.ID, r.Snapshot}, in)
 	}
 }
 

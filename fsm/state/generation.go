@@ -226,7 +226,7 @@ func (s *State) indexGeneration(r *Generation, in bool) {
 		if !in {
 			by = -1
 		}
-		count(x.policyGenerations, r.Policy, by)
+		count(&x.policyGenerations, r.Policy, by)
 	}
 	switch {
 	case r.Ended || r.Service.Said:
@@ -238,17 +238,17 @@ func (s *State) indexGeneration(r *Generation, in bool) {
 	switch {
 	case r.Ended:
 	case r.Worker != "":
-		include(x.workerGenerations, workerGeneration{r.Worker, r.Trajectory}, in)
+		include(&x.workerGenerations, workerGeneration{r.Worker, r.Trajectory}, in)
 		s.countLoad(r, in)
 	case !r.Suspended:
-		include(x.waitingGenerations, waitingGeneration{r.Policy, r.Predicted, r.Trajectory}, in)
-		include(x.oldestGenerations, oldestGeneration{r.Policy, r.Since, r.Trajectory}, in)
+		include(&x.waitingGenerations, waitingGeneration{r.Policy, r.Predicted, r.Trajectory}, in)
+		include(&x.oldestGenerations, oldestGeneration{r.Policy, r.Since, r.Trajectory}, in)
 	}
 }
 
 // countLoad counts a trajectory for its worker.
 func (s *State) countLoad(r *Generation, in bool) {
-	loads := db(s).index.workerLoads
+	loads := &db(s).index.workerLoads
 	l, _ := loads.Get(r.Worker)
 	by := uint32(1)
 	if !in {

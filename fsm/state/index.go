@@ -2,137 +2,135 @@ package state
 
 import (
 	"cmp"
-
-	"github.com/tidwall/btree"
 )
 
 // indexes are derived from the tables: neither hashed nor in snapshots. The Put
 // and Delete methods keep them.
 type indexes struct {
-	namespaceNames *btree.Map[string, NamespaceID]
-	poolNames      *btree.Map[string, PoolID]
-	nodeNames      *btree.Map[string, NodeID]
-	gpuClassNames  *btree.Map[string, GPUClassID]
-	quotaNames     *btree.Map[string, QuotaID]
+	namespaceNames dict[string, NamespaceID]
+	poolNames      dict[string, PoolID]
+	nodeNames      dict[string, NodeID]
+	gpuClassNames  dict[string, GPUClassID]
+	quotaNames     dict[string, QuotaID]
 	// quotaUsers counts the actions that have not ended by the quotas they name.
-	quotaUsers *btree.Map[QuotaID, int]
+	quotaUsers dict[QuotaID, int]
 	// freeCores, freeMemory and freeGPUs order the usable nodes of a pool for the
 	// choice of one; shapes has the sizes of all of them.
-	freeCores  *btree.BTreeG[coreRank]
-	freeMemory *btree.BTreeG[memoryRank]
-	freeGPUs   *btree.BTreeG[gpuRank]
-	shapes     *btree.BTreeG[shape]
+	freeCores  set[coreRank]
+	freeMemory set[memoryRank]
+	freeGPUs   set[gpuRank]
+	shapes     set[shape]
 	// queue has the queued actions of every queue in FCFS order.
-	queue    *btree.BTreeG[queued]
-	queueLen *btree.Map[QueueKey, int]
+	queue    set[queued]
+	queueLen dict[QueueKey, int]
 	// nsQueued counts the queued actions of a namespace.
-	nsQueued *btree.Map[NamespaceID, int]
+	nsQueued dict[NamespaceID, int]
 	// nsTrajectories counts the open trajectories of a namespace, and their memory.
-	nsTrajectories *btree.Map[NamespaceID, Opened]
+	nsTrajectories dict[NamespaceID, Opened]
 	// shares: namespaces share what they compete for, and the next four are kept. queueOf has the
 	// queues by namespace too, heads the oldest of each namespace in each, waiting counts them by
 	// what they compete for, held what their attempts hold.
 	shares  bool
-	queueOf *btree.BTreeG[queuedOf]
-	heads   *btree.BTreeG[queueHead]
-	waiting *btree.BTreeG[waitingOf]
-	held    *btree.Map[NamespaceID, Held]
+	queueOf set[queuedOf]
+	heads   set[queueHead]
+	waiting set[waitingOf]
+	held    dict[NamespaceID, Held]
 	// promised is what is promised to actions for which nodes are reserved; it is kept with those.
-	promised *btree.Map[NamespaceID, Promised]
+	promised dict[NamespaceID, Promised]
 	// resumed has the attempts that wait to go on, by namespace, resumedCores the cores that they lack.
-	resumed      *btree.BTreeG[resumed]
-	resumedCores *btree.Map[NamespaceID, resumedCores]
+	resumed      set[resumed]
+	resumedCores dict[NamespaceID, resumedCores]
 	// Queued actions of a pool, those of them that wait for a quota, and those of the
 	// trajectories of a node: whatever they wait for.
-	poolQueued, poolForQuota *btree.Map[PoolID, int]
-	nodeQueued               *btree.Map[NodeID, int]
+	poolQueued, poolForQuota dict[PoolID, int]
+	nodeQueued               dict[NodeID, int]
 	restoreNewest            int64 // log time of the newest part of a backup
 	// pending has the trajectories that wait for a node.
-	pending      *btree.BTreeG[pendingTrajectory]
-	nodeAttempts *btree.BTreeG[nodeAttempt]
-	hosted       *btree.BTreeG[hosted]
+	pending      set[pendingTrajectory]
+	nodeAttempts set[nodeAttempt]
+	hosted       set[hosted]
 	// members has the kept actions of trajectories, live those that have not ended.
-	members  *btree.BTreeG[member]
-	live     *btree.BTreeG[member]
-	timers   *btree.BTreeG[timer]
-	expiries *btree.BTreeG[expiry]
+	members  set[member]
+	live     set[member]
+	timers   set[timer]
+	expiries set[expiry]
 	// ended orders ended actions by when they did.
-	ended *btree.BTreeG[ended]
+	ended set[ended]
 	// usable counts the nodes of a pool that take work.
-	usable *btree.Map[PoolID, int]
+	usable dict[PoolID, int]
 	// poolReferrers and nsReferrers count the rows that are of a pool, and of a
 	// namespace.
-	poolReferrers *btree.Map[PoolID, int]
-	nsReferrers   *btree.Map[NamespaceID, int]
+	poolReferrers dict[PoolID, int]
+	nsReferrers   dict[NamespaceID, int]
 	// classNames has the classes by name, classLive how many actions of each have
 	// not ended.
-	classNames *btree.BTreeG[className]
-	classLive  *btree.Map[ClassID, int]
+	classNames set[className]
+	classLive  dict[ClassID, int]
 	// groups counts the open trajectories that are spread, spreadLabels those of
 	// them that have not ended by label, domains orders the usable nodes by domain.
-	groups       *btree.BTreeG[groupCount]
-	spreadLabels *btree.Map[string, int]
-	domains      *btree.BTreeG[domainRank]
+	groups       set[groupCount]
+	spreadLabels dict[string, int]
+	domains      set[domainRank]
 	// groupJobs has the jobs of each group and those that wait for one, jobTurns the
 	// live turns of each job, waitingTurns those of each deployment that wait, and
 	// heldTurns the turn of each job that holds a group.
-	nodeGroupNames *btree.Map[string, GroupID]
-	jobNames       *btree.BTreeG[jobName]
-	groupJobs      *btree.BTreeG[groupJob]
-	jobTurns       *btree.BTreeG[jobTurn]
-	waitingTurns   *btree.BTreeG[waitingTurn]
-	heldTurns      *btree.Map[JobID, TurnID]
+	nodeGroupNames dict[string, GroupID]
+	jobNames       set[jobName]
+	groupJobs      set[groupJob]
+	jobTurns       set[jobTurn]
+	waitingTurns   set[waitingTurn]
+	heldTurns      dict[JobID, TurnID]
 	// hookActions has the groups whose hooks are queued or run, by the actions.
-	hookActions *btree.Map[ActionID, GroupID]
+	hookActions dict[ActionID, GroupID]
 	// memberNodes has the groups that have members on a node, by its name.
-	memberNodes *btree.BTreeG[memberNode]
+	memberNodes set[memberNode]
 
 	// endpoints has the migrations that have not ended by each of their nodes,
 	// trajectoryMigrations by their trajectories.
-	endpoints            *btree.BTreeG[endpoint]
-	trajectoryMigrations *btree.BTreeG[trajectoryMigration]
-	endedMigrations      *btree.BTreeG[endedMigration]
+	endpoints            set[endpoint]
+	trajectoryMigrations set[trajectoryMigration]
+	endedMigrations      set[endedMigration]
 	migrationCounts      MigrationCounts
 	// nodeFileSnapshots has the snapshots of files that are on each node, endedFileSnapshots those of
 	// which nothing is left, forks the open trajectories that began with one, by node.
-	nodeFileSnapshots  *btree.BTreeG[nodeFileSnapshot]
-	endedFileSnapshots *btree.Map[FileSnapshotID, struct{}]
-	forks              *btree.BTreeG[fork]
+	nodeFileSnapshots  set[nodeFileSnapshot]
+	endedFileSnapshots dict[FileSnapshotID, struct{}]
+	forks              set[fork]
 
 	// policyWorkers has the workers of each policy, leavingWorkers those of them whose idle
 	// trajectories go to others, workerDues those to which something happens by log time.
-	policyWorkers, leavingWorkers *btree.BTreeG[policyWorker]
-	workerDues                    *btree.BTreeG[workerDue]
-	workerLoads                   *btree.Map[string, WorkerLoad]
+	policyWorkers, leavingWorkers set[policyWorker]
+	workerDues                    set[workerDue]
+	workerLoads                   dict[string, WorkerLoad]
 	// policyGenerations counts the trajectories of each policy that have not ended.
-	policyGenerations *btree.Map[string, int]
+	policyGenerations dict[string, int]
 	// ownPredictions are the trajectories that go on and of which no predictor service has said
 	// anything since their last turn.
-	ownPredictions *btree.Map[TrajectoryID, struct{}]
+	ownPredictions dict[TrajectoryID, struct{}]
 	// workerGenerations has the trajectories of each worker, the other two those of each policy
 	// that wait for one.
-	workerGenerations  *btree.BTreeG[workerGeneration]
-	waitingGenerations *btree.BTreeG[waitingGeneration]
-	oldestGenerations  *btree.BTreeG[oldestGeneration]
+	workerGenerations  set[workerGeneration]
+	waitingGenerations set[waitingGeneration]
+	oldestGenerations  set[oldestGeneration]
 	// lengthsLearned has the classes of lengths, the one that learned longest ago first.
-	lengthsLearned *btree.BTreeG[learned]
+	lengthsLearned set[learned]
 	// policyRollouts has the rollouts of a policy that have not ended, completeGroups its groups
 	// that wait for a step, begun counts members of a rollout by the version that they began
 	// with. The others count by policy.
-	policyRollouts                 *btree.BTreeG[policyRollout]
-	endedRollouts                  *btree.BTreeG[endedRollout]
-	completeGroups                 *btree.BTreeG[completeGroup]
-	begun                          *btree.BTreeG[begun]
-	policyComplete, policyBuffered *btree.Map[string, int]
+	policyRollouts                 set[policyRollout]
+	endedRollouts                  set[endedRollout]
+	completeGroups                 set[completeGroup]
+	begun                          set[begun]
+	policyComplete, policyBuffered dict[string, int]
 	rolloutTotals                  RolloutTotals
 	// rewardDues has the reward functions that are looked at again by log time, rewardReplicas
 	// the replicas of each.
-	rewardDues     *btree.BTreeG[rewardDue]
-	rewardReplicas *btree.BTreeG[rewardReplica]
+	rewardDues     set[rewardDue]
+	rewardReplicas set[rewardReplica]
 
 	// tokenHashes finds tokens by the hashes of their secrets, tokenDues has those that expire.
-	tokenHashes *btree.Map[string, string]
-	tokenDues   *btree.BTreeG[tokenDue]
+	tokenHashes dict[string, string]
+	tokenDues   set[tokenDue]
 
 	counts Counts
 	// Bytes of the specs of queued actions, and of ended actions with results.
@@ -198,103 +196,105 @@ type (
 
 // index is what is done alike with every index.
 type index struct {
-	name       string
-	make, fork func(*indexes)
-	same       func(x, y *indexes) bool
+	name string
+	make func(*indexes)
+	// share says that a copy of the state has it too.
+	share func(*indexes)
+	same  func(x, y *indexes) bool
 }
 
 // ordered is an index that is a sorted set.
-func ordered[T comparable](name string, of func(*indexes) **btree.BTreeG[T], less func(a, b T) bool) index {
+func ordered[T comparable](name string, of func(*indexes) *set[T], less func(a, b T) bool) index {
 	return index{
-		name: name,
-		make: func(x *indexes) { *of(x) = btree.NewBTreeGOptions(less, btree.Options{NoLocks: true}) },
-		fork: func(x *indexes) { t := of(x); *t = (*t).Copy() },
-		same: func(x, y *indexes) bool { return sameItems(*of(x), *of(y)) },
+		name:  name,
+		make:  func(x *indexes) { *of(x) = newSet(less) },
+		share: func(x *indexes) { of(x).shared = true },
+		same:  func(x, y *indexes) bool { return sameItems(of(x), of(y)) },
 	}
 }
 
 // mapped is an index that is a map.
-func mapped[K cmp.Ordered, V comparable](name string, of func(*indexes) **btree.Map[K, V]) index {
+func mapped[K cmp.Ordered, V comparable](name string, of func(*indexes) *dict[K, V]) index {
 	return index{
-		name: name,
-		make: func(x *indexes) { *of(x) = new(btree.Map[K, V]) },
-		fork: func(x *indexes) { t := of(x); *t = (*t).Copy() },
-		same: func(x, y *indexes) bool { return sameValues(*of(x), *of(y)) },
+		name:  name,
+		make:  func(x *indexes) { *of(x) = newDict[K, V]() },
+		share: func(x *indexes) { of(x).shared = true },
+		same:  func(x, y *indexes) bool { return sameValues(of(x), of(y)) },
 	}
 }
 
 // indexed lists all indexes.
 var indexed = [...]index{
-	mapped("namespaceNames", func(x *indexes) **btree.Map[string, NamespaceID] { return &x.namespaceNames }),
-	mapped("poolNames", func(x *indexes) **btree.Map[string, PoolID] { return &x.poolNames }),
-	mapped("nodeNames", func(x *indexes) **btree.Map[string, NodeID] { return &x.nodeNames }),
-	mapped("gpuClassNames", func(x *indexes) **btree.Map[string, GPUClassID] { return &x.gpuClassNames }),
-	mapped("quotaNames", func(x *indexes) **btree.Map[string, QuotaID] { return &x.quotaNames }),
-	mapped("quotaUsers", func(x *indexes) **btree.Map[QuotaID, int] { return &x.quotaUsers }),
-	ordered("freeCores", func(x *indexes) **btree.BTreeG[coreRank] { return &x.freeCores }, coreRank.less),
-	ordered("freeMemory", func(x *indexes) **btree.BTreeG[memoryRank] { return &x.freeMemory }, memoryRank.less),
-	ordered("freeGPUs", func(x *indexes) **btree.BTreeG[gpuRank] { return &x.freeGPUs }, gpuRank.less),
-	ordered("shapes", func(x *indexes) **btree.BTreeG[shape] { return &x.shapes }, shape.less),
-	ordered("queue", func(x *indexes) **btree.BTreeG[queued] { return &x.queue }, queued.less),
-	mapped("queueLen", func(x *indexes) **btree.Map[QueueKey, int] { return &x.queueLen }),
-	mapped("nsQueued", func(x *indexes) **btree.Map[NamespaceID, int] { return &x.nsQueued }),
-	mapped("nsTrajectories", func(x *indexes) **btree.Map[NamespaceID, Opened] { return &x.nsTrajectories }),
+	mapped("namespaceNames", func(x *indexes) *dict[string, NamespaceID] { return &x.namespaceNames }),
+	mapped("poolNames", func(x *indexes) *dict[string, PoolID] { return &x.poolNames }),
+	mapped("nodeNames", func(x *indexes) *dict[string, NodeID] { return &x.nodeNames }),
+	mapped("gpuClassNames", func(x *indexes) *dict[string, GPUClassID] { return &x.gpuClassNames }),
+	mapped("quotaNames", func(x *indexes) *dict[string, QuotaID] { return &x.quotaNames }),
+	mapped("quotaUsers", func(x *indexes) *dict[QuotaID, int] { return &x.quotaUsers }),
+	ordered("freeCores", func(x *indexes) *set[coreRank] { return &x.freeCores }, coreRank.less),
+	ordered("freeMemory", func(x *indexes) *set[memoryRank] { return &x.freeMemory }, memoryRank.less),
+	ordered("freeGPUs", func(x *indexes) *set[gpuRank] { return &x.freeGPUs }, gpuRank.less),
+	ordered("shapes", func(x *indexes) *set[shape] { return &x.shapes }, shape.less),
+	ordered("queue", func(x *indexes) *set[queued] { return &x.queue }, queued.less),
+	mapped("queueLen", func(x *indexes) *dict[QueueKey, int] { return &x.queueLen }),
+	mapped("nsQueued", func(x *indexes) *dict[NamespaceID, int] { return &x.nsQueued }),
+	mapped("nsTrajectories", func(x *indexes) *dict[NamespaceID, Opened] { return &x.nsTrajectories }),
 	shareIndexes[0], shareIndexes[1], shareIndexes[2], shareIndexes[3], shareIndexes[4],
-	ordered("resumed", func(x *indexes) **btree.BTreeG[resumed] { return &x.resumed }, resumed.less),
-	mapped("resumedCores", func(x *indexes) **btree.Map[NamespaceID, resumedCores] { return &x.resumedCores }),
-	mapped("poolQueued", func(x *indexes) **btree.Map[PoolID, int] { return &x.poolQueued }),
-	mapped("poolForQuota", func(x *indexes) **btree.Map[PoolID, int] { return &x.poolForQuota }),
-	mapped("nodeQueued", func(x *indexes) **btree.Map[NodeID, int] { return &x.nodeQueued }),
-	ordered("pending", func(x *indexes) **btree.BTreeG[pendingTrajectory] { return &x.pending }, pendingTrajectory.less),
-	ordered("nodeAttempts", func(x *indexes) **btree.BTreeG[nodeAttempt] { return &x.nodeAttempts }, nodeAttempt.less),
-	ordered("hosted", func(x *indexes) **btree.BTreeG[hosted] { return &x.hosted }, hosted.less),
-	ordered("members", func(x *indexes) **btree.BTreeG[member] { return &x.members }, member.less),
-	ordered("live", func(x *indexes) **btree.BTreeG[member] { return &x.live }, member.less),
-	ordered("timers", func(x *indexes) **btree.BTreeG[timer] { return &x.timers }, timer.less),
-	ordered("expiries", func(x *indexes) **btree.BTreeG[expiry] { return &x.expiries }, expiry.less),
-	ordered("ended", func(x *indexes) **btree.BTreeG[ended] { return &x.ended }, ended.less),
-	mapped("usable", func(x *indexes) **btree.Map[PoolID, int] { return &x.usable }),
-	mapped("poolReferrers", func(x *indexes) **btree.Map[PoolID, int] { return &x.poolReferrers }),
-	mapped("nsReferrers", func(x *indexes) **btree.Map[NamespaceID, int] { return &x.nsReferrers }),
-	ordered("classNames", func(x *indexes) **btree.BTreeG[className] { return &x.classNames }, className.less),
-	mapped("classLive", func(x *indexes) **btree.Map[ClassID, int] { return &x.classLive }),
-	ordered("groups", func(x *indexes) **btree.BTreeG[groupCount] { return &x.groups }, groupCount.less),
-	mapped("spreadLabels", func(x *indexes) **btree.Map[string, int] { return &x.spreadLabels }),
-	ordered("domains", func(x *indexes) **btree.BTreeG[domainRank] { return &x.domains }, domainRank.less),
-	mapped("nodeGroupNames", func(x *indexes) **btree.Map[string, GroupID] { return &x.nodeGroupNames }),
-	mapped("hookActions", func(x *indexes) **btree.Map[ActionID, GroupID] { return &x.hookActions }),
-	ordered("memberNodes", func(x *indexes) **btree.BTreeG[memberNode] { return &x.memberNodes }, memberNode.less),
-	ordered("endpoints", func(x *indexes) **btree.BTreeG[endpoint] { return &x.endpoints }, endpoint.less),
-	ordered("trajectoryMigrations", func(x *indexes) **btree.BTreeG[trajectoryMigration] { return &x.trajectoryMigrations }, trajectoryMigration.less),
-	ordered("endedMigrations", func(x *indexes) **btree.BTreeG[endedMigration] { return &x.endedMigrations }, endedMigration.less),
-	ordered("nodeFileSnapshots", func(x *indexes) **btree.BTreeG[nodeFileSnapshot] { return &x.nodeFileSnapshots }, nodeFileSnapshot.less),
-	mapped("endedFileSnapshots", func(x *indexes) **btree.Map[FileSnapshotID, struct{}] { return &x.endedFileSnapshots }),
-	ordered("forks", func(x *indexes) **btree.BTreeG[fork] { return &x.forks }, fork.less),
-	ordered("policyWorkers", func(x *indexes) **btree.BTreeG[policyWorker] { return &x.policyWorkers }, policyWorker.less),
-	ordered("leavingWorkers", func(x *indexes) **btree.BTreeG[policyWorker] { return &x.leavingWorkers }, policyWorker.less),
-	ordered("workerDues", func(x *indexes) **btree.BTreeG[workerDue] { return &x.workerDues }, workerDue.less),
-	mapped("policyGenerations", func(x *indexes) **btree.Map[string, int] { return &x.policyGenerations }),
-	mapped("ownPredictions", func(x *indexes) **btree.Map[TrajectoryID, struct{}] { return &x.ownPredictions }),
-	mapped("workerLoads", func(x *indexes) **btree.Map[string, WorkerLoad] { return &x.workerLoads }),
-	ordered("workerGenerations", func(x *indexes) **btree.BTreeG[workerGeneration] { return &x.workerGenerations }, workerGeneration.less),
-	ordered("waitingGenerations", func(x *indexes) **btree.BTreeG[waitingGeneration] { return &x.waitingGenerations }, waitingGeneration.less),
-	ordered("oldestGenerations", func(x *indexes) **btree.BTreeG[oldestGeneration] { return &x.oldestGenerations }, oldestGeneration.less),
-	ordered("lengthsLearned", func(x *indexes) **btree.BTreeG[learned] { return &x.lengthsLearned }, learned.less),
-	ordered("policyRollouts", func(x *indexes) **btree.BTreeG[policyRollout] { return &x.policyRollouts }, policyRollout.less),
-	ordered("endedRollouts", func(x *indexes) **btree.BTreeG[endedRollout] { return &x.endedRollouts }, endedRollout.less),
-	ordered("completeGroups", func(x *indexes) **btree.BTreeG[completeGroup] { return &x.completeGroups }, completeGroup.less),
-	ordered("begun", func(x *indexes) **btree.BTreeG[begun] { return &x.begun }, begun.less),
-	mapped("policyComplete", func(x *indexes) **btree.Map[string, int] { return &x.policyComplete }),
-	mapped("policyBuffered", func(x *indexes) **btree.Map[string, int] { return &x.policyBuffered }),
-	mapped("tokenHashes", func(x *indexes) **btree.Map[string, string] { return &x.tokenHashes }),
-	ordered("tokenDues", func(x *indexes) **btree.BTreeG[tokenDue] { return &x.tokenDues }, tokenDue.less),
-	ordered("rewardDues", func(x *indexes) **btree.BTreeG[rewardDue] { return &x.rewardDues }, rewardDue.less),
-	ordered("rewardReplicas", func(x *indexes) **btree.BTreeG[rewardReplica] { return &x.rewardReplicas }, rewardReplica.less),
-	ordered("jobNames", func(x *indexes) **btree.BTreeG[jobName] { return &x.jobNames }, jobName.less),
-	ordered("groupJobs", func(x *indexes) **btree.BTreeG[groupJob] { return &x.groupJobs }, groupJob.less),
-	ordered("jobTurns", func(x *indexes) **btree.BTreeG[jobTurn] { return &x.jobTurns }, jobTurn.less),
-	ordered("waitingTurns", func(x *indexes) **btree.BTreeG[waitingTurn] { return &x.waitingTurns }, waitingTurn.less),
-	mapped("heldTurns", func(x *indexes) **btree.Map[JobID, TurnID] { return &x.heldTurns }),
+	ordered("resumed", func(x *indexes) *set[resumed] { return &x.resumed }, resumed.less),
+	mapped("resumedCores", func(x *indexes) *dict[NamespaceID, resumedCores] { return &x.resumedCores }),
+	mapped("poolQueued", func(x *indexes) *dict[PoolID, int] { return &x.poolQueued }),
+	mapped("poolForQuota", func(x *indexes) *dict[PoolID, int] { return &x.poolForQuota }),
+	mapped("nodeQueued", func(x *indexes) *dict[NodeID, int] { return &x.nodeQueued }),
+	ordered("pending", func(x *indexes) *set[pendingTrajectory] { return &x.pending }, pendingTrajectory.less),
+	ordered("nodeAttempts", func(x *indexes) *set[nodeAttempt] { return &x.nodeAttempts }, nodeAttempt.less),
+	ordered("hosted", func(x *indexes) *set[hosted] { return &x.hosted }, hosted.less),
+	ordered("members", func(x *indexes) *set[member] { return &x.members }, member.less),
+	ordered("live", func(x *indexes) *set[member] { return &x.live }, member.less),
+	ordered("timers", func(x *indexes) *set[timer] { return &x.timers }, timer.less),
+	ordered("expiries", func(x *indexes) *set[expiry] { return &x.expiries }, expiry.less),
+	ordered("ended", func(x *indexes) *set[ended] { return &x.ended }, ended.less),
+	mapped("usable", func(x *indexes) *dict[PoolID, int] { return &x.usable }),
+	mapped("poolReferrers", func(x *indexes) *dict[PoolID, int] { return &x.poolReferrers }),
+	mapped("nsReferrers", func(x *indexes) *dict[NamespaceID, int] { return &x.nsReferrers }),
+	ordered("classNames", func(x *indexes) *set[className] { return &x.classNames }, className.less),
+	mapped("classLive", func(x *indexes) *dict[ClassID, int] { return &x.classLive }),
+	ordered("groups", func(x *indexes) *set[groupCount] { return &x.groups }, groupCount.less),
+	mapped("spreadLabels", func(x *indexes) *dict[string, int] { return &x.spreadLabels }),
+	ordered("domains", func(x *indexes) *set[domainRank] { return &x.domains }, domainRank.less),
+	mapped("nodeGroupNames", func(x *indexes) *dict[string, GroupID] { return &x.nodeGroupNames }),
+	mapped("hookActions", func(x *indexes) *dict[ActionID, GroupID] { return &x.hookActions }),
+	ordered("memberNodes", func(x *indexes) *set[memberNode] { return &x.memberNodes }, memberNode.less),
+	ordered("endpoints", func(x *indexes) *set[endpoint] { return &x.endpoints }, endpoint.less),
+	ordered("trajectoryMigrations", func(x *indexes) *set[trajectoryMigration] { return &x.trajectoryMigrations }, trajectoryMigration.less),
+	ordered("endedMigrations", func(x *indexes) *set[endedMigration] { return &x.endedMigrations }, endedMigration.less),
+	ordered("nodeFileSnapshots", func(x *indexes) *set[nodeFileSnapshot] { return &x.nodeFileSnapshots }, nodeFileSnapshot.less),
+	mapped("endedFileSnapshots", func(x *indexes) *dict[FileSnapshotID, struct{}] { return &x.endedFileSnapshots }),
+	ordered("forks", func(x *indexes) *set[fork] { return &x.forks }, fork.less),
+	ordered("policyWorkers", func(x *indexes) *set[policyWorker] { return &x.policyWorkers }, policyWorker.less),
+	ordered("leavingWorkers", func(x *indexes) *set[policyWorker] { return &x.leavingWorkers }, policyWorker.less),
+	ordered("workerDues", func(x *indexes) *set[workerDue] { return &x.workerDues }, workerDue.less),
+	mapped("policyGenerations", func(x *indexes) *dict[string, int] { return &x.policyGenerations }),
+	mapped("ownPredictions", func(x *indexes) *dict[TrajectoryID, struct{}] { return &x.ownPredictions }),
+	mapped("workerLoads", func(x *indexes) *dict[string, WorkerLoad] { return &x.workerLoads }),
+	ordered("workerGenerations", func(x *indexes) *set[workerGeneration] { return &x.workerGenerations }, workerGeneration.less),
+	ordered("waitingGenerations", func(x *indexes) *set[waitingGeneration] { return &x.waitingGenerations }, waitingGeneration.less),
+	ordered("oldestGenerations", func(x *indexes) *set[oldestGeneration] { return &x.oldestGenerations }, oldestGeneration.less),
+	ordered("lengthsLearned", func(x *indexes) *set[learned] { return &x.lengthsLearned }, learned.less),
+	ordered("policyRollouts", func(x *indexes) *set[policyRollout] { return &x.policyRollouts }, policyRollout.less),
+	ordered("endedRollouts", func(x *indexes) *set[endedRollout] { return &x.endedRollouts }, endedRollout.less),
+	ordered("completeGroups", func(x *indexes) *set[completeGroup] { return &x.completeGroups }, completeGroup.less),
+	ordered("begun", func(x *indexes) *set[begun] { return &x.begun }, begun.less),
+	mapped("policyComplete", func(x *indexes) *dict[string, int] { return &x.policyComplete }),
+	mapped("policyBuffered", func(x *indexes) *dict[string, int] { return &x.policyBuffered }),
+	mapped("tokenHashes", func(x *indexes) *dict[string, string] { return &x.tokenHashes }),
+	ordered("tokenDues", func(x *indexes) *set[tokenDue] { return &x.tokenDues }, tokenDue.less),
+	ordered("rewardDues", func(x *indexes) *set[rewardDue] { return &x.rewardDues }, rewardDue.less),
+	ordered("rewardReplicas", func(x *indexes) *set[rewardReplica] { return &x.rewardReplicas }, rewardReplica.less),
+	ordered("jobNames", func(x *indexes) *set[jobName] { return &x.jobNames }, jobName.less),
+	ordered("groupJobs", func(x *indexes) *set[groupJob] { return &x.groupJobs }, groupJob.less),
+	ordered("jobTurns", func(x *indexes) *set[jobTurn] { return &x.jobTurns }, jobTurn.less),
+	ordered("waitingTurns", func(x *indexes) *set[waitingTurn] { return &x.waitingTurns }, waitingTurn.less),
+	mapped("heldTurns", func(x *indexes) *dict[JobID, TurnID] { return &x.heldTurns }),
 }
 
 func (a coreRank) less(b coreRank) bool {

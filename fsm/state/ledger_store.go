@@ -1,7 +1,5 @@
 package state
 
-import "github.com/tidwall/btree"
-
 // NodeGroup returns a group, nil if there is none.
 func (s *State) NodeGroup(id GroupID) *NodeGroup { return db(s).nodeGroups.get(id) }
 
@@ -237,8 +235,8 @@ func (s *State) PutTurn(r *Turn) {
 func (s *State) indexTurn(r *Turn) {
 	job, _ := r.Deployment.Job()
 	x := &db(s).index
-	include(x.jobTurns, jobTurn{job, r.ID}, r.State.Live())
-	include(x.waitingTurns, waitingTurn{r.Deployment, r.ID}, r.State == TurnWaiting)
+	include(&x.jobTurns, jobTurn{job, r.ID}, r.State.Live())
+	include(&x.waitingTurns, waitingTurn{r.Deployment, r.ID}, r.State == TurnWaiting)
 	if held, _ := x.heldTurns.Get(job); r.State == TurnHeld {
 		x.heldTurns.Set(job, r.ID)
 	} else if held == r.ID {
@@ -247,7 +245,7 @@ func (s *State) indexTurn(r *Turn) {
 }
 
 // include puts an item into an index, or takes it out.
-func include[T any](tree *btree.BTreeG[T], item T, in bool) {
+func include[T any](tree *set[T], item T, in bool) {
 	if in {
 		tree.Set(item)
 	} else {

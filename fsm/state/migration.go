@@ -186,7 +186,7 @@ func (s *State) indexMigration(r *Migration, in bool) {
 	counts := &x.migrationCounts
 	if r.State.Final() {
 		counts.Ended += by
-		include(x.endedMigrations, endedMigration{r.EndedAt, r.ID}, in)
+		include(&x.endedMigrations, endedMigration{r.EndedAt, r.ID}, in)
 		return
 	}
 	if waiting := r.State == MigrationQueued; waiting {
@@ -196,10 +196,10 @@ func (s *State) indexMigration(r *Migration, in bool) {
 	}
 	counts.SelectorBytes += uint64(by) * uint64(len(r.Selector))
 	for _, node := range []NodeID{r.Source, r.Target} {
-		include(x.endpoints, endpoint{node, r.State == MigrationQueued, r.Length, r.ID}, in)
+		include(&x.endpoints, endpoint{node, r.State == MigrationQueued, r.Length, r.ID}, in)
 	}
 	if r.Trajectory != 0 {
-		include(x.trajectoryMigrations, trajectoryMigration{r.Trajectory, r.ID}, in)
+		include(&x.trajectoryMigrations, trajectoryMigration{r.Trajectory, r.ID}, in)
 	}
 }
 

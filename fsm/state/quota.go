@@ -157,7 +157,7 @@ func (s *State) PutQuota(r *Quota) {
 	if old == nil {
 		db(s).index.quotaNames.Set(r.Name, r.ID)
 	}
-	move(db(s).index.timers, old.pausing(), r.pausing(), (*Quota).pauseTimer)
+	move(&db(s).index.timers, old.pausing(), r.pausing(), (*Quota).pauseTimer)
 }
 
 // DeleteQuota forgets a quota.
@@ -165,7 +165,7 @@ func (s *State) DeleteQuota(id QuotaID) {
 	if old := db(s).quotas.delete(id); old != nil {
 		db(s).index.quotaNames.Delete(old.Name)
 		s.DeleteClocks(func(q Queue) bool { return q == QueueOf(QuotaQueue, id) })
-		move(db(s).index.timers, old.pausing(), nil, (*Quota).pauseTimer)
+		move(&db(s).index.timers, old.pausing(), nil, (*Quota).pauseTimer)
 	}
 }
 

@@ -1,10 +1,6 @@
 package state
 
-import (
-	"cmp"
-
-	"github.com/tidwall/btree"
-)
+import "cmp"
 
 // NodeCount returns how many nodes are known.
 func (s *State) NodeCount() int { return db(s).nodes.rows.Len() }
@@ -31,12 +27,12 @@ func (s *State) NamespaceReferrers(id NamespaceID) int {
 
 // refer counts a row that came, or one that went, by what it refers to; 0 is nothing.
 func (s *State) refer(ns NamespaceID, pool PoolID, by int) {
-	tally(db(s).index.nsReferrers, ns, by)
-	tally(db(s).index.poolReferrers, pool, by)
+	tally(&db(s).index.nsReferrers, ns, by)
+	tally(&db(s).index.poolReferrers, pool, by)
 }
 
 // tally counts, and forgets what nothing is left of.
-func tally[K cmp.Ordered](m *btree.Map[K, int], k K, by int) {
+func tally[K cmp.Ordered](m *dict[K, int], k K, by int) {
 	var none K
 	if k == none {
 		return

@@ -170,7 +170,7 @@ func (s *State) DeleteReward(name string) {
 
 func (s *State) indexReward(r *Reward, in bool) {
 	if r.DueAt != 0 {
-		include(db(s).index.rewardDues, rewardDue{r.DueAt, r.Name}, in)
+		include(&db(s).index.rewardDues, rewardDue{r.DueAt, r.Name}, in)
 	}
 }
 
@@ -198,13 +198,13 @@ func (s *State) RewardDue() (at int64, name string, ok bool) {
 // PutReplica stores a replica.
 func (s *State) PutReplica(r *Replica) {
 	db(s).replicas.put(db(s).enc, r.Action, r)
-	include(db(s).index.rewardReplicas, rewardReplica{r.Reward, r.Action}, true)
+	include(&db(s).index.rewardReplicas, rewardReplica{r.Reward, r.Action}, true)
 }
 
 // DeleteReplica forgets a replica.
 func (s *State) DeleteReplica(id ActionID) {
 	if old := db(s).replicas.delete(id); old != nil {
-		include(db(s).index.rewardReplicas, rewardReplica{old.Reward, id}, false)
+		include(&db(s).index.rewardReplicas, rewardReplica{old.Reward, id}, false)
 	}
 }
 

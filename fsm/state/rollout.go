@@ -276,12 +276,12 @@ func (s *State) indexRollout(r *Rollout, in bool) {
 	if r.State == RolloutClosed {
 		n.Ended += by
 		n.EndedPlaces += uint64(by) * r.Places()
-		include(x.endedRollouts, endedRollout{r.EndedAt, r.ID}, in)
+		include(&x.endedRollouts, endedRollout{r.EndedAt, r.ID}, in)
 		return
 	}
 	n.Live += by
 	n.LivePlaces += uint64(by) * r.Places()
-	include(x.policyRollouts, policyRollout{r.Policy, r.ID}, in)
+	include(&x.policyRollouts, policyRollout{r.Policy, r.ID}, in)
 }
 
 // rolloutTimer ends the retention of a rollout.
@@ -366,8 +366,8 @@ func (s *State) reindexGroup(was, is *RolloutGroup) {
 		if !b {
 			by = -1
 		}
-		include(db(s).index.completeGroups, completeGroup{policy, key}, b)
-		count(db(s).index.policyComplete, policy, by)
+		include(&db(s).index.completeGroups, completeGroup{policy, key}, b)
+		count(&db(s).index.policyComplete, policy, by)
 	}
 }
 
@@ -411,7 +411,7 @@ func (s *State) countBegun(c *begun) {
 	} else {
 		x.begun.Set(k)
 	}
-	count(x.policyBuffered, s.Rollout(k.rollout).Policy, int(int32(c.buffered)))
+	count(&x.policyBuffered, s.Rollout(k.rollout).Policy, int(int32(c.buffered)))
 }
 
 // RolloutGroup returns a group, nil if it has never had a trajectory.

@@ -118,7 +118,7 @@ func (s *State) NodesOfDomain(pool PoolID, label, domain string, fn func(*Node) 
 // reindexDomains moves a node that changed within its domains.
 func (s *State) reindexDomains(was, is *Node) {
 	db(s).index.spreadLabels.Scan(func(label string, _ int) bool {
-		move(db(s).index.domains, was, is, func(n *Node) domainRank { return n.domainRank(label) })
+		move(&db(s).index.domains, was, is, func(n *Node) domainRank { return n.domainRank(label) })
 		return true
 	})
 }

@@ -82,14 +82,15 @@ func New() *State {
 // Copy returns an independent state with the same content. It costs the same
 // however large the state is.
 func (s *State) Copy() *State {
-	d := *db(s)
-	d.enc = new(codec)
+	mine := db(s)
 	for i := range tables {
-		tables[i].fork(&d)
+		tables[i].share(mine)
 	}
-	for _, x := range indexed {
-		x.fork(&d.index)
+	for i := range indexed {
+		indexed[i].share(&mine.index)
 	}
+	d := *mine
+	d.enc = new(codec)
 	return &State{meta: s.meta, hidden: &d}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/tidwall/btree"
 )
 
 // rowOf is a pointer to a row that describes its own encoding.
@@ -24,12 +23,12 @@ type cell[R any] struct {
 // the sum of the hashes of its rows, which no order of writes can change.
 type table[K cmp.Ordered, R any, P rowOf[R]] struct {
 	id   byte
-	rows *btree.Map[K, cell[R]]
+	rows dict[K, cell[R]]
 	hash uint64
 }
 
 func newTable[K cmp.Ordered, R any, P rowOf[R]](id byte) table[K, R, P] {
-	return table[K, R, P]{id: id, rows: btree.NewMap[K, cell[R]](64)}
+	return table[K, R, P]{id: id, rows: newDict[K, cell[R]]()}
 }
 
 func (t *table[K, R, P]) get(k K) *R {

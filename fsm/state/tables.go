@@ -102,11 +102,11 @@ type tableDef struct {
 	id byte
 	// since is the feature level that the table came with.
 	since Level
-	// make gives a state an empty table, fork gives a copied state one of its own.
-	make, fork func(*containers)
-	hash       func(*containers) uint64
-	rows       func(*containers) int
-	save       func(*containers, *saver)
+	// make gives a state an empty table, share says that a copy of the state has it too.
+	make, share func(*containers)
+	hash        func(*containers) uint64
+	rows        func(*containers) int
+	save        func(*containers, *saver)
 	// load decodes a row and stores it, indexes included.
 	load func(*State, []byte) error
 	// copyTo stores all rows in another state, indexes included.
@@ -120,7 +120,7 @@ func defineTable[K cmp.Ordered, R any, P rowOf[R]](id byte, of func(*containers)
 		id:    id,
 		since: LevelMin,
 		make:  func(d *containers) { *of(d) = newTable[K, R, P](id) },
-		fork:  func(d *containers) { t := of(d); t.rows = t.rows.Copy() },
+		share: func(d *containers) { of(d).rows.shared = true },
 		hash:  func(d *containers) uint64 { return of(d).hash },
 		rows:  func(d *containers) int { return of(d).rows.Len() },
 		save:  func(d *containers, out *saver) { saveTable(out, of(d)) },

@@ -155,12 +155,12 @@ func (s *State) DeleteWorker(name string) {
 
 func (s *State) indexWorker(r *Worker, in bool) {
 	x := &db(s).index
-	include(x.policyWorkers, policyWorker{r.Policy, r.Name}, in)
+	include(&x.policyWorkers, policyWorker{r.Policy, r.Name}, in)
 	if at := r.due(); at != 0 {
-		include(x.workerDues, workerDue{at, r.Name}, in)
+		include(&x.workerDues, workerDue{at, r.Name}, in)
 	}
 	if r.Leaves() {
-		include(x.leavingWorkers, policyWorker{r.Policy, r.Name}, in)
+		include(&x.leavingWorkers, policyWorker{r.Policy, r.Name}, in)
 	}
 }
 

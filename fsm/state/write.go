@@ -4,8 +4,6 @@ import (
 	"cmp"
 
 	"fmt"
-
-	"github.com/tidwall/btree"
 )
 
 // Corruption is what a write panics with when it would break an invariant: the
@@ -111,10 +109,10 @@ func (s *State) reindexNode(old, r *Node) {
 		s.countUsable(was, -1)
 		s.countUsable(is, 1)
 	}
-	move(x.freeCores, was, is, (*Node).coreRank)
-	move(x.freeMemory, was, is, (*Node).memoryRank)
-	move(x.freeGPUs, was.withGPUs(), is.withGPUs(), (*Node).gpuRank)
-	move(db(s).index.timers, old.divided(), r.divided(), (*Node).divideTimer)
+	move(&x.freeCores, was, is, (*Node).coreRank)
+	move(&x.freeMemory, was, is, (*Node).memoryRank)
+	move(&x.freeGPUs, was.withGPUs(), is.withGPUs(), (*Node).gpuRank)
+	move(&db(s).index.timers, old.divided(), r.divided(), (*Node).divideTimer)
 	s.reindexDomains(was, is)
 	if old == nil || r == nil || (was == nil) != (is == nil) || !old.alike(r) {
 		s.countShape(old, -1)
@@ -148,7 +146,7 @@ func (s *State) countUsable(r *Node, by int) {
 
 // move takes the key of one row out of an index and puts that of another in;
 // nil has no key. Equal keys cost nothing.
-func move[R any, K comparable](tree *btree.BTreeG[K], was, is *R, key func(*R) K) {
+func move[R any, K comparable](tree *set[K], was, is *R, key func(*R) K) {
 	var from, to K
 	if was != nil {
 		from = key(was)
@@ -337,23 +335,23 @@ func (s *State) unindexAction(r *Action) {
 func (s *State) countQueued(r *Action, by int) {
 	x := &db(s).index
 	x.counts.Queued += by
-	count(x.nsQueued, r.Namespace, by)
-	count(x.poolQueued, r.Pool, by)
+	count(&x.nsQueued, r.Namespace, by)
+	count(&x.poolQueued, r.Pool, by)
 	if r.Trajectory != 0 && r.Node != 0 {
-		count(x.nodeQueued, r.Node, by)
+		count(&x.nodeQueued, r.Node, by)
 	}
 	q := r.Queue()
 	if q != (Queue{}) {
-		count(x.queueLen, q.Key(), by)
+		count(&x.queueLen, q.Key(), by)
 	}
 	if beside, _ := q.Beside(); beside.Kind == QuotaQueue {
-		count(x.poolForQuota, r.Pool, by)
+		count(&x.poolForQuota, r.Pool, by)
 	}
 }
 
 // count adds to a counter, which is kept only while it is not zero: nodes, quotas
 // and namespaces come and go.
-func count[K cmp.Ordered](m *btree.Map[K, int], k K, by int) {
+func count[K cmp.Ordered](m *dict[K, int], k K, by int) {
 	n, _ := m.Get(k)
 	if n += by; n == 0 {
 		m.Delete(k)
