@@ -32,13 +32,16 @@ func (p *Plan) quotaChanges(c config) {
 	}
 }
 
+// quotaWindowMax is the longest window of a quota.
+const quotaWindowMax = 90 * second
+
 // changeQuota creates a quota, changes it, or deletes it and creates another.
 func (c *client) changeQuota(i int, luck uint64) {
 	d := sim.Draws(luck).Of(2, 0)
 	name := quotaName(i)
 	create := &logv1.CreateQuota{Name: name, Kind: uint32(d.Between(1, 3)), Limit: uint32(d.Between(unitsMost, 8)), Keys: uint32(d.Skewed(1, 4))}
 	if create.Kind != 1 {
-		create.WindowNs = d.Skewed(200*millisecond, 90*second)
+		create.WindowNs = d.Skewed(200*millisecond, quotaWindowMax)
 	}
 	adaptive := d.Chance(700_000)
 	if d.Chance(200_000) {

@@ -20,10 +20,13 @@ const (
 	TurnsPerHourMin   = 200
 )
 
-// Once all faults are healed everything has to come to its end within settleMax,
-// and a minute more for each action that was left: none runs longer, and at least
-// one runs at any time.
-const settleMax = 10 * minute
+// Once all faults are healed everything has to come to its end within settleMax, and
+// actionMax more for each action that was left: none runs for more than a minute, and
+// the slowest quota lets one through in each of its windows.
+const (
+	settleMax = 10 * minute
+	actionMax = minute + quotaWindowMax
+)
 
 // Options of a run. The zero value is a run of one hour.
 type Options struct {
@@ -192,7 +195,7 @@ func (w *World) finish() {
 	w.trace("everything is healed")
 	w.healAll()
 	healed, most := w.loop.Now(), settleMax
-	w.view(func(s *state.State) { most += int64(s.Counts().Queued+s.Counts().Running) * minute })
+	w.view(func(s *state.State) { most += int64(s.Counts().Queued+s.Counts().Running) * actionMax })
 	for w.violation == nil {
 		w.tidyUp()
 		w.loop.Run(w.loop.Now() + 10*second)
