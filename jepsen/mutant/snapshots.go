@@ -20,4 +20,16 @@ var snapshots = []Mutant{
 		Edits: []Edit{{"agent/layers/store.go", "	if errors.Is(err, fs.ErrNotExist) {\n		return nil, nil\n	}\n	return h, err\n", "	if err != nil {\n		return nil, nil\n	}\n	return h, err\n"}},
 		Hunt:  Hunt{Engine: Tests, Args: []string{"agent/layers", "TestARecordThatCannotBeReadIsNotMissing"}},
 	},
+	{
+		Name:  "torn-snapshot-survives",
+		Bug:   "after a loss of power an agent offers snapshots whose files were not on disk",
+		Edits: []Edit{{"agent/layers/settle.go", `case err != nil || snap.Boot == "":`, `case err != nil || snap.Boot != s.boot:`}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"agent/layers", "TestWhatWasNotOnDiskIsLostWithPower"}},
+	},
+	{
+		Name:  "removed-snapshot-comes-back",
+		Bug:   "an agent that notes that the files of a snapshot are on disk writes its record again though it was removed meanwhile",
+		Edits: []Edit{{"agent/layers/settle.go", "	if errors.Is(err, fs.ErrNotExist) {\n		return nil\n	}\n	if err != nil {\n		return err\n	}\n	snap.Boot", "	if errors.Is(err, fs.ErrNotExist) {\n		snap, err = &snapshot{}, nil\n	}\n	if err != nil {\n		return err\n	}\n	snap.Boot"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"agent/layers", "TestARemovedSnapshotIsNotWrittenAgain"}},
+	},
 }

@@ -4,6 +4,12 @@ package mutant
 // hunts them.
 var stateMachine = []Mutant{
 	{
+		Name:  "copies-share-writes",
+		Bug:   "a state that was copied changes the tables of its copy, too",
+		Edits: []Edit{{"fsm/state/shared.go", "	if d.shared {\n", "	if false {\n"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm/state", "TestCopiesShareNoWrites"}},
+	},
+	{
 		Name: "missing-fence",
 		Bug:  "a report is believed whatever attempt and incarnation it is of",
 		Edits: []Edit{{"fsm/report.go",
