@@ -16,7 +16,7 @@ import (
 )
 
 // patience is for what must happen but takes its time on a slow machine.
-const patience = 45 * time.Second
+const patience = 90 * time.Second
 
 // world is a cluster of real processes, with a client.
 type world struct {
