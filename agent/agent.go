@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"rota/agent/internal/record"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/httpx"
 	"rota/api/pki"
@@ -216,7 +217,7 @@ func (a *agent) openJournal() error {
 	bootID := a.cfg.bootID
 	if bootID == "" {
 		var err error
-		if bootID, err = readBootID(); err != nil {
+		if bootID, err = record.BootID(); err != nil {
 			return err
 		}
 	}

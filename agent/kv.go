@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"rota/agent/internal/record"
 	"rota/agent/tier"
 	"rota/agent/tier/kvfs"
 	"rota/agent/tier/resp"
@@ -98,7 +99,7 @@ func (a *agent) openKV() (_ *kv, err error) {
 	}
 	bootID := a.cfg.bootID
 	if bootID == "" {
-		bootID, err = readBootID()
+		bootID, err = record.BootID()
 	}
 	if err == nil {
 		k.store, err = tier.Open(tier.Options{MemoryBytes: c.MemoryBytes, Dir: c.Dir, DiskBytes: c.DiskBytes, BootID: bootID})

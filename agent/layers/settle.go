@@ -6,17 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// bootID tells the boots of the machine apart; empty: it is not known.
-func bootID() string {
-	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // what cannot be read is not known
-	return strings.TrimSpace(string(b))
-}
 
 // settleDelay is how long the files of snapshots stay in memory: those of one that is removed sooner need
 // not be written.

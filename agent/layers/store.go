@@ -118,7 +118,8 @@ type Store struct {
 // while files are copied.
 func Open(dir string, homeOf func(trajectory uint64) string, log hclog.Logger, mounts bool, room func() (bytes uint64, err error)) (*Store, error) {
 	s := &Store{dir: dir, homeOf: homeOf, log: log, room: room, removeAll: os.RemoveAll, write: writeRecord, pinned: map[string]int{},
-		sync: func() error { return syncFileSystem(dir) }, settleDelay: settleDelay, boot: bootID()}
+		sync: func() error { return syncFileSystem(dir) }, settleDelay: settleDelay}
+	s.boot, _ = record.BootID() // without it, files count as being on disk
 	for _, name := range []string{snapshotsName, homesName, layersName, removedName} {
 		if err := os.MkdirAll(filepath.Join(dir, name), dirMode); err != nil {
 			return nil, fmt.Errorf("make the folder of snapshots: %w", err)

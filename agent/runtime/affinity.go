@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	files "rota/agent/internal/record"
 	"rota/agent/plan"
 )
 
@@ -246,4 +247,8 @@ func hasMemory(pid int) bool {
 	return len(f) > size && f[size] != "0"
 }
 
-func bootID() string { return readString("/proc/sys/kernel/random/boot_id") }
+// bootID is empty if it cannot be read.
+func bootID() string {
+	id, _ := files.BootID()
+	return id
+}

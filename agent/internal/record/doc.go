@@ -1,5 +1,6 @@
 // Package record is how the agent writes facts to files that it appends to: frames
-// with checksums, the fields in them, and the calls that make files last.
+// with checksums, the fields in them, the calls that make files last, and the boot of the
+// machine for facts that do not.
 //
 // A frame is
 //

@@ -1,4 +1,4 @@
-package agent
+package record
 
 import (
 	"fmt"
@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// readBootID identifies the current boot of the machine.
-func readBootID() (string, error) {
+// BootID identifies the current boot of the machine.
+func BootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return "", fmt.Errorf("read boot ID: %w", err)
