@@ -290,7 +290,7 @@ func (s *steps) start(ctx context.Context, step plan.Start, conn runtime.Runtime
 		s.traces.startTook(step.Key, began, time.Now())
 		s.metrics.took(phaseStart, began)
 	}
-	s.driver.tell(func(p *plan.Plan, now int64) { p.Started(step.Key, answer, text, now) })
+	s.driver.tell(func(p *plan.Plan, now int64) { p.Started(step.Connection, step.Key, answer, text, now) })
 	if errors.Is(err, runtime.ErrJournal) {
 		s.fail(fmt.Errorf("start attempts: %w", err))
 	}

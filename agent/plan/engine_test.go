@@ -46,7 +46,7 @@ func TestAnAttemptWaitsForItsEngine(t *testing.T) {
 	if !n.UsesEngine(judge) || n.UsesEngine(Engine{Model: "judge", GPUs: 2}) {
 		t.Error("the attempt uses its engine and no other")
 	}
-	n.Started(k(1), OK, "", n.now)
+	n.Started(n.link.connection, k(1), OK, "", n.now)
 	n.judgeIs(EngineStatus{Failed: "it crashes", FailedTry: NoTry})
 	if !n.UsesEngine(judge) || len(take[Report](n)) > 0 {
 		t.Error("what runs is left alone")
@@ -131,7 +131,7 @@ func TestAnEngineThatIsRemoved(t *testing.T) {
 	n.EnginesAre(map[Engine]EngineStatus{judge: {URL: "http://here"}})
 	n.Desire(judged(101))
 	n.settle()
-	n.Started(k(1), OK, "", n.now)
+	n.Started(n.link.connection, k(1), OK, "", n.now)
 	d := judged(102)
 	d.Assignments = append(d.Assignments, Assignment{Key: k(2), Engine: Engine{Model: "judge", First: 4, GPUs: 2}})
 	n.Desire(d)

@@ -47,7 +47,7 @@ func TestAFrozenAttemptLeavesItsCPUs(t *testing.T) {
 
 	n.Desire(paused(104, 1, CPUs{}, CPUs{3}, CPUs{0, 1}))
 	expect(t, n, "start 3 [0 1]")
-	n.Started(k(3), OK, "", n.now)
+	n.Started(n.link.connection, k(3), OK, "", n.now)
 	n.Desire(wide(105, CPUs{1, 2}, CPUs{3}, CPUs{0}))
 	expect(t, n, "resize 1 [2]", "resize 3 [0]")
 	n.Resized(n.link.connection, k(1), true, n.now)

@@ -158,7 +158,7 @@ func (p *Plan) start(now int64) {
 		default:
 			a.phase = starting
 			p.table.hold(a, a.wants)
-			p.add(Start{a.key, a.work, a.wants, p.engines[a.engine].URL})
+			p.add(Start{p.link.connection, a.key, a.work, a.wants, p.engines[a.engine].URL})
 		}
 	})
 }
@@ -180,10 +180,12 @@ const (
 	Unknown
 )
 
-// Started tells what the supervisor answered to Start. The message is why it is not OK.
-func (p *Plan) Started(k Key, answer Answer, message string, now int64) {
+// Started tells what the supervisor answered to Start on a connection. The message is why it is
+// not OK.
+func (p *Plan) Started(connection int, k Key, answer Answer, message string, now int64) {
 	a := p.table.byKey[k]
-	if answer == Disarmed {
+	old := connection != p.link.connection
+	if answer == Disarmed && !old {
 		p.link.armed = 0 // until the next renewal
 	}
 	if a == nil || a.phase != starting {
@@ -192,6 +194,7 @@ func (p *Plan) Started(k Key, answer Answer, message string, now int64) {
 	switch answer {
 	case OK:
 		a.phase, a.work = running, nil
+		p.link.auditDue = p.link.auditDue || old // the supervisor of then may have died with it
 	case Impossible:
 		exit := Exit{Key: k, Reason: ReasonStartFailed, Message: message}
 		if a.kill != 0 {

@@ -109,7 +109,7 @@ func changes(since, index uint64, gone []uint64, actions ...int) Desired {
 func startAll(n *node) {
 	n.settle()
 	for _, s := range take[Start](n) {
-		n.Started(s.Key, OK, "", n.now)
+		n.Started(s.Connection, s.Key, OK, "", n.now)
 	}
 }
 
@@ -304,7 +304,7 @@ func TestAnswersOfStart(t *testing.T) {
 			n := newNode()
 			n.Desire(whole(101, 1))
 			n.settle()
-			n.Started(k(1), c.answer, "so it was", n.now)
+			n.Started(n.link.connection, k(1), c.answer, "so it was", n.now)
 			if got := phases(n); got != c.want || n.ready(n.now) != c.armed {
 				t.Errorf("%s armed %v, want %s %v", got, n.ready(n.now), c.want, c.armed)
 			}
@@ -326,7 +326,7 @@ func TestAnUnansweredStartIsSettledByAList(t *testing.T) {
 			n := newNode()
 			n.Desire(whole(101, 1))
 			n.settle()
-			n.Started(k(1), Unknown, "lost", n.now)
+			n.Started(n.link.connection, k(1), Unknown, "lost", n.now)
 			n.settle()
 			lists := take[List](n)
 			if len(lists) != 1 {
@@ -337,6 +337,27 @@ func TestAnUnansweredStartIsSettledByAList(t *testing.T) {
 				t.Errorf("%s, want %s", got, c.want)
 			}
 		})
+	}
+}
+
+// What was started on a connection may have died with it before its answer is read.
+func TestAStartThatWasAnsweredOnAnEarlierConnectionIsLookedFor(t *testing.T) {
+	n := newNode()
+	n.Desire(whole(101, 1))
+	n.settle()
+	s := take[Start](n)[0]
+	n.Disconnected()
+	n.Connected(nil, nil, true, n.now)
+	n.settle()
+	n.Started(s.Connection, s.Key, OK, "", n.now)
+	n.settle()
+	lists := take[List](n)
+	if len(lists) != 1 {
+		t.Fatalf("%d lists were asked for", len(lists))
+	}
+	n.Listed(lists[0].Connection, nil, nil, n.now)
+	if got := phases(n); got != "map[1:ended]" {
+		t.Errorf("%s, want it ended", got)
 	}
 }
 
@@ -612,8 +633,8 @@ func TestAStartIsAbandoned(t *testing.T) {
 	if got := take[Abandon](n); len(got) > 0 {
 		t.Errorf("%v is abandoned again", got)
 	}
-	n.Started(k(1), Impossible, "broken off", n.now)
-	n.Started(k(2), Impossible, "no such program", n.now)
+	n.Started(n.link.connection, k(1), Impossible, "broken off", n.now)
+	n.Started(n.link.connection, k(2), Impossible, "no such program", n.now)
 	n.settle()
 	for _, r := range take[Report](n) {
 		for _, e := range r.Exits {

@@ -165,6 +165,7 @@ func (m *machine) ask() {
 			m.t.Fatalf("%v starts with the engine %+v: %+v", s.Key, m.engine, s)
 		}
 	}
+	m.knowsWhatRuns()
 	if l := &m.plan.session.lease; l.Expired(m.now) && l.deadline != 0 {
 		m.plan.table.each(func(a *attempt) {
 			if a.phase.live() && a.kill == 0 {
@@ -172,6 +173,19 @@ func (m *machine) ask() {
 			}
 		})
 	}
+}
+
+// knowsWhatRuns checks that the plan takes nothing for running that does not run, unless it is
+// about to ask.
+func (m *machine) knowsWhatRuns() {
+	if l := m.plan.link; !l.connected || l.auditDue || l.listing {
+		return
+	}
+	m.plan.table.each(func(a *attempt) {
+		if a.phase == running && !slices.Contains(m.runs, a.key) {
+			m.t.Fatalf("%v is thought to run, does not, and nothing will tell soon", a.key)
+		}
+	})
 }
 
 // askSoon asks now, or with the next thing that happens.
@@ -359,7 +373,7 @@ func (m *machine) fail(t *rapid.T) {
 		if effect {
 			m.order(&d)
 		}
-		m.plan.Started(s.Key, Unknown, "an error", m.now)
+		m.plan.Started(s.Connection, s.Key, Unknown, "an error", m.now)
 	case Resize:
 		if effect {
 			m.order(&d)
@@ -495,7 +509,7 @@ func (m *machine) order(d *todo) {
 func (m *machine) answer(d todo) {
 	switch s := d.step.(type) {
 	case Start:
-		m.plan.Started(s.Key, d.answer, "", m.now)
+		m.plan.Started(s.Connection, s.Key, d.answer, "", m.now)
 	case Resize:
 		m.plan.Resized(s.Connection, s.Key, true, m.now)
 	case Freeze:
@@ -571,84 +585,6 @@ func (m *machine) until(end int64) {
 		}
 		m.ask()
 	}
-}
-
-// disconnect loses the connection to the supervisor, and makes another one. What was
-// asked and not done on the old one never is. An answer that is on its way may come, late.
-func (m *machine) disconnect(t *rapid.T) {
-	m.connected = false
-	m.plan.Disconnected()
-	var unanswered []Key
-	m.todo = slices.DeleteFunc(m.todo, func(d todo) bool {
-		switch s := d.step.(type) {
-		case Start:
-			if d.done && rapid.Bool().Draw(t, "answered") {
-				return false
-			}
-			unanswered = append(unanswered, s.Key)
-			return true
-		case Kill, Resize, Forget, Arm, List:
-			return !d.done
-		}
-		return false
-	})
-	m.ask()
-	early := rapid.IntRange(0, len(unanswered)).Draw(t, "known before the next connection")
-	for i, k := range unanswered {
-		if i == early {
-			m.reconnect()
-		}
-		m.plan.Started(k, Unknown, "lost", m.now)
-	}
-	if early == len(unanswered) {
-		m.reconnect()
-	}
-	m.ask()
-}
-
-func (m *machine) reconnect() {
-	m.connected = true
-	m.plan.Connected(m.running(), slices.Clone(m.ends), m.resizes, m.now)
-}
-
-// supervisorDies with all that it runs. Its successor knows of it, or not.
-func (m *machine) supervisorDies(t *rapid.T) {
-	m.connected = false // nothing tells
-	for _, k := range slices.Clone(m.runs) {
-		m.finish(k, ReasonSupervisorLost)
-	}
-	m.deadline = 0
-	m.disconnect(t)
-}
-
-// agentDies. A write that was under way may be on the disk.
-func (m *machine) agentDies(t *rapid.T) {
-	for _, d := range m.todo {
-		if j, ok := d.step.(Journal); ok && rapid.Bool().Draw(t, "written") {
-			m.write(j)
-		}
-	}
-	m.boot()
-}
-
-// loseJournal has an agent start that knows nothing.
-func (m *machine) loseJournal(t *rapid.T) {
-	m.journaled, m.attempts = 0, nil
-	m.todo = nil
-	m.boot()
-}
-
-// reboot ends everything on the machine at once.
-func (m *machine) reboot(t *rapid.T) {
-	m.connected = false
-	for _, k := range slices.Clone(m.runs) {
-		m.finish(k, ReasonSupervisorLost)
-	}
-	m.deadline = 0
-	for i := range m.attempts {
-		m.attempts[i].Rebooted = true
-	}
-	m.agentDies(t)
 }
 
 // heal lets everything go well for a while. Then every attempt has ended, its end was

@@ -42,8 +42,8 @@ func twoRunning(t *testing.T) *node {
 	n := newNode()
 	n.Desire(wide(101, CPUs{0, 1, 2}, CPUs{3}))
 	expect(t, n, "start 1 [0 1 2]", "start 2 [3]")
-	n.Started(k(1), OK, "", n.now)
-	n.Started(k(2), OK, "", n.now)
+	n.Started(n.link.connection, k(1), OK, "", n.now)
+	n.Started(n.link.connection, k(2), OK, "", n.now)
 	expect(t, n)
 	return n
 }
@@ -55,7 +55,7 @@ func TestShrinkBeforeGrow(t *testing.T) {
 	n.Resized(n.link.connection, k(1), true, n.now)
 	expect(t, n, "resize 2 [2 3]", "start 3 [1]")
 	n.Resized(n.link.connection, k(2), true, n.now)
-	n.Started(k(3), OK, "", n.now)
+	n.Started(n.link.connection, k(3), OK, "", n.now)
 	expect(t, n)
 }
 
@@ -135,7 +135,7 @@ func TestWithoutResizing(t *testing.T) {
 	n.settle()
 	n.Desire(wide(101, CPUs{0, 1}))
 	expect(t, n, "start 1 [0 1]")
-	n.Started(k(1), OK, "", n.now)
+	n.Started(n.link.connection, k(1), OK, "", n.now)
 	n.Desire(wide(102, CPUs{0}, CPUs{1}))
 	expect(t, n)
 	n.Disconnected()

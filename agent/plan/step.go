@@ -47,7 +47,9 @@ type Journal struct {
 
 // Start hands an attempt to the supervisor. It is answered once, with Started.
 type Start struct {
-	Key Key
+	// Connection is the number of the connection that it is for.
+	Connection int
+	Key        Key
 	// Work is that of the assignment.
 	Work any
 	// CPUs are those that it has to itself. They may be others than when Work was made.

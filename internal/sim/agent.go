@@ -39,8 +39,8 @@ type memory struct {
 
 	writing *plan.Journal // to the disk; nil: nothing
 
-	connection int        // to the supervisor
-	starts     []plan.Key // that it has not answered
+	connection int          // to the supervisor
+	starts     []plan.Start // that it has not answered
 }
 
 type stream struct {
@@ -116,8 +116,8 @@ func (a *agent) lostSupervisor() {
 	a.hear(func(a *agent) {
 		a.trace("lost the supervisor; starting another")
 		a.plan.Disconnected()
-		for _, k := range a.starts {
-			a.plan.Started(k, plan.Unknown, "the connection was lost", a.n.clock.Now())
+		for _, s := range a.starts {
+			a.plan.Started(s.Connection, s.Key, plan.Unknown, "the connection was lost", a.n.clock.Now())
 		}
 		a.starts = nil
 		a.connect()
@@ -187,8 +187,8 @@ func (a *agent) ask(step plan.Step) {
 	switch step := step.(type) {
 	case plan.Start:
 		delay = a.n.delay(luckSupervisor+step.Key.Action, 100*microsecond, 5*millisecond)
-		a.starts = append(a.starts, step.Key)
-		order = func() { a.started(step.Key, s.start(step.Key, step.Work.(Assigned), step.CPUs)) }
+		a.starts = append(a.starts, step)
+		order = func() { a.started(step, s.start(step.Key, step.Work.(Assigned), step.CPUs)) }
 	case plan.Kill:
 		if a.n.opts.Flaws.KeepOld && step.Reason == plan.ReasonNodeLost {
 			a.hear(func(a *agent) { a.exited(plan.Exit{Key: step.Key, Reason: step.Reason}) })
@@ -245,11 +245,11 @@ func (a *agent) exited(e plan.Exit) {
 }
 
 // started passes on what the supervisor answered to a start.
-func (a *agent) started(k plan.Key, answer plan.Answer) {
+func (a *agent) started(s plan.Start, answer plan.Answer) {
 	a.hear(func(a *agent) {
-		if i := slices.Index(a.starts, k); i >= 0 {
+		if i := slices.IndexFunc(a.starts, func(o plan.Start) bool { return o.Key == s.Key }); i >= 0 {
 			a.starts = slices.Delete(a.starts, i, i+1)
-			a.plan.Started(k, answer, "", a.n.clock.Now())
+			a.plan.Started(s.Connection, s.Key, answer, "", a.n.clock.Now())
 			a.wake()
 		}
 	})

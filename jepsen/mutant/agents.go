@@ -19,6 +19,13 @@ var agents = []Mutant{
 		Hunt: Hunt{Engine: Tests, Args: []string{"agent/plan", "TestALateForgetDoesNotUndoAnAcceptance"}},
 	},
 	{
+		Name: "late-answer-is-believed",
+		Bug:  "an agent takes an attempt for running that a supervisor started and then died of, when its answer is read late",
+		Edits: []Edit{{"agent/plan/link.go",
+			"p.link.auditDue || old //", "p.link.auditDue || (old && now < 0) //"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"agent/plan", "TestAnyHistory"}},
+	},
+	{
 		Name: "agent-ignores-its-lease",
 		Bug:  "what runs on a node goes on when its lease has ended",
 		Edits: []Edit{
