@@ -112,7 +112,7 @@ func TestAnIsolatedAttemptEndsAsAnyOther(t *testing.T) {
 		if left := processesOf(o.AttemptUIDs); len(left) > 0 {
 			t.Errorf("left behind: %v", left)
 		}
-		big := self(t, key(21), "helper-eat", "400")
+		big := shell(key(21), eat(400))
 		big.MemoryBytes = 64 << 20
 		if e := runOne(t, c, big); !lacks(c, "memory limits") && e.Reason != plan.ReasonOutOfMemory {
 			t.Errorf("out of memory: %+v", e)

@@ -61,17 +61,6 @@ func superviseMain(args []string) int {
 
 // helpers are commands for attempts, for what no shell does reliably.
 var helpers = map[string]func(args []string){
-	// helper-eat touches memory until it is killed or has so many MiB.
-	"helper-eat": func(args []string) {
-		n, _ := strconv.Atoi(args[0])
-		for range n {
-			b := make([]byte, 1<<20)
-			for i := 0; i < len(b); i += 512 {
-				b[i] = 1
-			}
-			held = append(held, b)
-		}
-	},
 	// helper-burn uses so much CPU time.
 	"helper-burn": func(args []string) {
 		d, _ := time.ParseDuration(args[0])
@@ -105,8 +94,6 @@ var helpers = map[string]func(args []string){
 		}
 	},
 }
-
-var held [][]byte
 
 // clientMain is another process that uses the supervisor of a directory.
 func clientMain(args []string) {
