@@ -75,15 +75,12 @@ func (x *execution) pause(t *state.Trajectory) {
 }
 
 // spares has an attempt frozen to a degree by which it has as many cores as before, but others to
-// spare. The caller stores it.
+// spare, and may get more or not. The caller stores it.
 func (x *execution) spares(at *state.Attempt, ice state.Ice) {
-	before := at.Spare()
-	at.Ice = ice
-	if at.Spare() == before {
-		return
-	}
 	n := *x.s.Node(at.Node)
-	n.Spare += at.Spare() - before
+	n.Spare -= at.Spare()
+	at.Ice = ice
+	n.Spare += at.Spare()
 	x.s.PutNode(&n)
 	x.nodeFreed(&n)
 	x.divides(&n, at.Cores)

@@ -9,6 +9,12 @@ var pauses = []Mutant{
 		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/pauses-spare"}},
 	},
 	{
+		Name:  "resumed-never-grows",
+		Bug:   "an action that is resumed before it was frozen gets none of the cores that have become free meanwhile",
+		Edits: []Edit{{"fsm/pause.go", "	x.divides(&n, at.Cores)\n	x.coresFreed(&n)\n}\n\n// resume has", "	if at.Spare() > 0 {\n		x.divides(&n, at.Cores)\n	}\n	x.coresFreed(&n)\n}\n\n// resume has"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/pauses-grow"}},
+	},
+	{
 		Name:  "resumed-exceeds-its-limit",
 		Bug:   "a resumed action goes on with cores that its namespace may not have",
 		Edits: []Edit{{"sched/thaw.go", "	return s.CoresMax == 0 || ", "	return true || s.CoresMax == 0 || "}},
