@@ -41,6 +41,22 @@ func checkTrajectoryTimeout(ns int64) *logv1.Result {
 	return nil
 }
 
+// checkTrajectoryEnd refuses wrong times after which a trajectory is to close or be paused.
+func checkTrajectoryEnd(c *logv1.OpenTrajectory) *logv1.Result {
+	if c.PauseAtTimeout && c.TimeoutNs == 0 {
+		return refuse(codeInvalidArgument, "INVALID", "pause_at_timeout requires a timeout")
+	}
+	return checkTrajectoryTimeout(c.TimeoutNs)
+}
+
+// pauseAfter returns how long a trajectory goes on until it is paused; 0: it is not.
+func pauseAfter(c *logv1.OpenTrajectory) int64 {
+	if c.PauseAtTimeout {
+		return c.TimeoutNs
+	}
+	return 0
+}
+
 // deadlineIn returns the log time after a timeout; 0 without one.
 func (x *execution) deadlineIn(timeoutNS int64) int64 {
 	if timeoutNS == 0 {

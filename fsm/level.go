@@ -45,7 +45,7 @@ func since(c *logv1.Command) state.Level {
 		c.GetRequestMigration() != nil, c.GetCancelMigration() != nil, c.GetReportMigrations() != nil,
 		c.GetRegisterWorker() != nil, c.GetUpdateWorker() != nil, c.GetRemoveWorker() != nil, c.GetReportGenerations() != nil,
 		c.GetSuspendTrajectory() != nil, c.GetMoveGenerations() != nil, c.GetPredictGenerations() != nil, c.GetChangeWorkerPool() != nil, c.GetSetAffinity() != nil, c.GetOpenTrajectory().GetGeneration() != nil,
-		c.GetOpenTrajectory().GetContainer(),
+		c.GetOpenTrajectory().GetContainer(), c.GetOpenTrajectory().GetPauseAtTimeout(),
 		isRollouts(c), isSnapshots(c), isAccess(c), c.Token != "", c.GetStageRestore() != nil, c.GetCommitRestore() != nil, c.GetRefound() != nil,
 		c.GetUpdateNamespace() != nil, len(c.GetSubmitJob().GetLabels()) > 0,
 		c.GetRegisterReward() != nil, c.GetRemoveReward() != nil, c.GetReportRewards() != nil,

@@ -74,6 +74,18 @@ func (x *execution) pause(t *state.Trajectory) {
 	}
 }
 
+// timeIsOver closes a trajectory, or pauses it if that is what its client asked for and possible.
+func (x *execution) timeIsOver(t *state.Trajectory) {
+	if !t.PausesAtDeadline() || x.mayFreeze(t) != nil {
+		x.beginClose(t, state.EndTrajectoryEnded)
+		return
+	}
+	x.pause(t)
+	u := *x.s.Trajectory(t.ID)
+	u.Deadline = u.PausedAt + u.PauseNS // a paused one's time stands still
+	x.s.PutTrajectory(&u)
+}
+
 // spares has an attempt frozen to a degree by which it has as many cores as before, but others to
 // spare, and may get more or not. The caller stores it.
 func (x *execution) spares(at *state.Attempt, ice state.Ice) {

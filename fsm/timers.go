@@ -42,7 +42,7 @@ func (x *execution) fireOne() bool {
 		a := x.s.Action(state.ActionID(id))
 		x.end(a, state.ActionExpired, &state.Result{Reason: state.EndQueueTimeout})
 	case state.TimerIdle:
-		x.beginClose(x.s.Trajectory(state.TrajectoryID(id)), state.EndTrajectoryEnded)
+		x.timeIsOver(x.s.Trajectory(state.TrajectoryID(id)))
 	case state.TimerDropTrajectory:
 		x.s.DeleteTrajectory(state.TrajectoryID(id))
 		x.s.DeleteGeneration(state.TrajectoryID(id))

@@ -29,7 +29,7 @@ func (x *execution) openTrajectory(c *logv1.OpenTrajectory) *logv1.Result {
 	if len(c.Name) > nameBytesMax || c.IdleTimeoutNs < 0 {
 		return refuse(codeInvalidArgument, "INVALID", "name must be at most %d bytes and idle_timeout not negative", nameBytesMax)
 	}
-	if r := checkTrajectoryTimeout(c.TimeoutNs); r != nil {
+	if r := checkTrajectoryEnd(c); r != nil {
 		return r
 	}
 	if r := x.satisfiable(p, &state.Action{CoresMin: 1, Memory: c.MemoryBytes}, c.Container); r != nil {
@@ -77,7 +77,7 @@ func (x *execution) openTrajectory(c *logv1.OpenTrajectory) *logv1.Result {
 		Spec: string(c.Spec), Labels: labels, Container: c.Container,
 
 		Rollout: state.RolloutID(c.Rollout.GetRolloutId()), Group: c.Rollout.GetGroup(),
-		Deadline: x.deadlineIn(c.TimeoutNs),
+		Deadline: x.deadlineIn(c.TimeoutNs), PauseNS: pauseAfter(c),
 	}
 	x.putTrajectory(t)
 	x.openGeneration(t.ID, c.Generation)

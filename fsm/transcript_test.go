@@ -672,8 +672,8 @@ func parseTrajectoryCommand(word string, a args) *logv1.Command {
 			Request: a.request(), MemoryBytes: a.num("memory", 0), IdleTimeoutNs: a.dur("idle"), Pool: a.text("pool"),
 			Namespace: a.text("ns"), SpreadGroup: a.text("group"), SpreadLabel: a.text("label"),
 			Objective: uint32(a.num("objective", 0)), Spec: []byte(a.text("spec")), Rollout: a.membership(), Generation: a.generation(),
-			TimeoutNs: a.dur("timeout"),
-			Labels:    a.labels(), Container: a.text("container") != "", SnapshotId: a.num("snapshot", 0),
+			TimeoutNs: a.dur("timeout"), PauseAtTimeout: a.text("end") == "pause",
+			Labels: a.labels(), Container: a.text("container") != "", SnapshotId: a.num("snapshot", 0),
 		}}}
 	case "close":
 		return &logv1.Command{Verb: &logv1.Command_CloseTrajectory{CloseTrajectory: &logv1.CloseTrajectory{Id: a.num("id", 0)}}}

@@ -39,6 +39,9 @@ func (s *State) checkIce(at *Attempt, a *Action) error {
 // checkPause: a trajectory that is paused has been so at least once, and what it has queued waits
 // aside.
 func (s *State) checkPause(t *Trajectory) (err error) {
+	if t.PauseNS < 0 || t.PauseNS > 0 && s.meta.Level < LevelResizing {
+		return fmt.Errorf("trajectory %d is paused after %d ns, at feature level %d", t.ID, t.PauseNS, s.meta.Level)
+	}
 	if !t.Paused() {
 		return nil
 	}

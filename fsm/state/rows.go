@@ -212,7 +212,7 @@ type Trajectory struct {
 	Group   uint32
 	// Labels are for finding it; the scheduler does not read them.
 	Labels Labels
-	// Deadline is the log time at which it closes whatever it does; 0: none.
+	// Deadline is the log time at which it closes, whatever it does, or is paused; 0: none.
 	Deadline int64
 	// Container: its node has to run containers.
 	Container bool
@@ -222,13 +222,16 @@ type Trajectory struct {
 	PausedAt int64
 	// Snapshot is what its files began with, on the snapshot's node; 0: nothing.
 	Snapshot FileSnapshotID
+	// PauseNS is for how long it goes on until it is paused, each time, instead of closed, at its
+	// deadline; 0: it closes then.
+	PauseNS int64
 }
 
 // Paused reports whether what it runs is to be frozen, and what it has queued waits.
 func (r *Trajectory) Paused() bool { return r.PausedAt != 0 }
 
-// ClosesAt returns the log time at which it closes by itself if nothing happens before; 0:
-// never.
+// ClosesAt returns the log time at which it closes by itself, or is paused, if nothing happens
+// before; 0: never.
 func (r *Trajectory) ClosesAt() int64 {
 	switch idle := Saturated(r.IdleSince, r.IdleTimeoutNS); {
 	case r.State >= TrajectoryClosing || r.Paused():
@@ -238,6 +241,9 @@ func (r *Trajectory) ClosesAt() int64 {
 	}
 	return r.Deadline
 }
+
+// PausesAtDeadline reports whether it is to be paused at its next time, and not closed.
+func (r *Trajectory) PausesAtDeadline() bool { return r.PauseNS > 0 && r.ClosesAt() == r.Deadline }
 
 // GroupKey returns the key of the group that it was opened for.
 func (r *Trajectory) GroupKey() GroupKey { return KeyOfGroup(r.Rollout, r.Group) }

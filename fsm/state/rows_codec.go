@@ -87,6 +87,7 @@ func (r *Trajectory) code(c *codec) {
 	trailing(c, &r.Pauses, number)
 	trailing(c, &r.PausedAt, signed)
 	trailing(c, &r.Snapshot, number)
+	trailing(c, &r.PauseNS, signed)
 }
 
 func (r *Action) code(c *codec) {

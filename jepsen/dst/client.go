@@ -286,6 +286,8 @@ func (c *client) open(e Event) {
 	v.Pool = c.w.config.pool(&d)
 	if d.Chance(200_000) {
 		v.TimeoutNs = d.Between(5, 120) * second
+		pauses := sim.Draws(e.Luck).Of(2, 0)
+		v.PauseAtTimeout = pauses.Chance(500_000)
 	}
 	if d.Chance(300_000) {
 		v.Objective = 1

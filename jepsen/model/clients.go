@@ -237,7 +237,7 @@ func (m *Model) cancelActions(c *logv1.CancelActions, got *logv1.Result) error {
 }
 
 func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
-	if m.level < levelResizing && (c.Objective != 0 || len(c.Spec) > 0 || c.TimeoutNs != 0 || c.Rollout != nil || c.Generation != nil || len(c.Labels) > 0 || c.Container || c.SnapshotId != 0) {
+	if m.level < levelResizing && (c.Objective != 0 || len(c.Spec) > 0 || c.TimeoutNs != 0 || c.Rollout != nil || c.Generation != nil || len(c.Labels) > 0 || c.Container || c.SnapshotId != 0 || c.PauseAtTimeout) {
 		return refused(got, "LEVEL_NOT_ACTIVE")
 	}
 	if done, err := m.replayed(c.Request, state.VerbOpenTrajectory, 1, got); done {
@@ -246,7 +246,7 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 	ns := m.namespaces[orDefault(c.Namespace)]
 	var v verdict
 	v.refuse(ns == 0, "NAMESPACE_NOT_FOUND")
-	v.refuse(len(c.Name) > nameBytesMax || c.IdleTimeoutNs < 0 || badTimeout(c.TimeoutNs), "INVALID")
+	v.refuse(len(c.Name) > nameBytesMax || c.IdleTimeoutNs < 0 || badTimeout(c.TimeoutNs) || c.PauseAtTimeout && c.TimeoutNs == 0, "INVALID")
 	v.refuse(m.counts.OpenTrajectories >= int(m.settings.TrajectoriesMax), "TOO_MANY_TRAJECTORIES")
 	m.mayOpen(&v, ns, c.MemoryBytes)
 	m.joinsPool(&v, &logv1.Action{Pool: c.Pool, CoresMin: 1, MemoryBytes: c.MemoryBytes})
@@ -269,6 +269,9 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 		Deadline: m.in(c.TimeoutNs), Container: c.Container,
 		Spec: string(c.Spec), Labels: state.Labels(labelsText(c.Labels)), Rollout: state.RolloutID(c.Rollout.GetRolloutId()), Group: c.Rollout.GetGroup(),
 	}}
+	if c.PauseAtTimeout {
+		t.PauseNS = c.TimeoutNs
+	}
 	m.trajectories[t.ID] = t
 	p.pending = append(p.pending, t)
 	m.counts.OpenTrajectories++

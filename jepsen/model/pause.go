@@ -30,12 +30,7 @@ func (m *Model) pausing(c *logv1.PauseTrajectory, got *logv1.Result) error {
 	if c.Resume {
 		m.resume(t)
 	} else {
-		var v verdict
-		for _, a := range t.live {
-			runs := a.State == state.ActionRunning && a.CancelReason == 0
-			v.refuse(runs && a.GPUs() != nil, "PAUSE_HOLDS_GPUS")
-			v.refuse(runs && !m.nodeByID[a.Node].Resizes, "NODE_CANNOT_FREEZE")
-		}
+		v := m.mayFreeze(t)
 		if ok, err := v.judge(got); !ok {
 			return err
 		}
@@ -45,6 +40,35 @@ func (m *Model) pausing(c *logv1.PauseTrajectory, got *logv1.Result) error {
 	m.touchTrajectory(t)
 	m.touchPool(t.pool)
 	return result(got, &logv1.Result{FirstId: c.Id, Count: 1})
+}
+
+func (m *Model) mayFreeze(t *trajectory) (v verdict) {
+	for _, a := range t.live {
+		runs := a.State == state.ActionRunning && a.CancelReason == 0
+		v.refuse(runs && a.GPUs() != nil, "PAUSE_HOLDS_GPUS")
+		v.refuse(runs && !m.nodeByID[a.Node].Resizes, "NODE_CANNOT_FREEZE")
+	}
+	return v
+}
+
+// pausesNext: the trajectory is to be paused at its next time, and can be.
+func (m *Model) pausesNext(t *trajectory) bool {
+	return t.PauseNS > 0 && t.closesAt() == t.Deadline && len(m.mayFreeze(t).must) == 0
+}
+
+// timeIsOver pauses a trajectory whose deadline has come. If not everything that is due was done, the
+// state says whether this was.
+func (m *Model) timeIsOver(t *trajectory, left bool) bool {
+	if left && m.s.Trajectory(t.ID).Pauses == t.Pauses {
+		return false
+	}
+	m.budget -= len(t.live)
+	m.pause(t)
+	t.Deadline = t.PausedAt + t.PauseNS
+	m.onlyArrivals = false
+	m.touchTrajectory(t)
+	m.touchPool(t.pool)
+	return true
 }
 
 func (m *Model) pause(t *trajectory) {

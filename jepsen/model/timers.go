@@ -15,7 +15,17 @@ func (m *Model) fireTimers() error {
 	var events []deadline
 	for _, d := range due {
 		switch d.kind {
-		case expireAction, closeIdle, stopTurn, dropJob:
+		case closeIdle:
+			if t := m.trajectories[state.TrajectoryID(d.id)]; m.pausesNext(t) {
+				if !m.timeIsOver(t, left) {
+					m.due.push(d)
+					continue
+				}
+				break
+			}
+			events = append(events, d)
+			continue
+		case expireAction, stopTurn, dropJob:
 			events = append(events, d)
 			continue
 		case forgetRequest:
@@ -70,6 +80,9 @@ func (m *Model) takeDue() (due []deadline, left bool) {
 	for _, d := range due {
 		if d.kind == dropRollout {
 			n += len(m.rollouts.all[state.RolloutID(d.id)].groups)
+		}
+		if t := m.trajectories[state.TrajectoryID(d.id)]; d.kind == closeIdle && m.pausesNext(t) {
+			n += len(t.live)
 		}
 	}
 	for _, d := range m.ended {

@@ -15,6 +15,12 @@ var pauses = []Mutant{
 		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/pauses-grow"}},
 	},
 	{
+		Name:  "resumed-without-time",
+		Bug:   "a trajectory that was paused at its timeout has none left when it is resumed",
+		Edits: []Edit{{"fsm/pause.go", "	u.Deadline = u.PausedAt + u.PauseNS //", "	u.Deadline = u.PausedAt //"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/pauses-timeout"}},
+	},
+	{
 		Name:  "resumed-exceeds-its-limit",
 		Bug:   "a resumed action goes on with cores that its namespace may not have",
 		Edits: []Edit{{"sched/thaw.go", "	return s.CoresMax == 0 || ", "	return true || s.CoresMax == 0 || "}},

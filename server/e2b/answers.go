@@ -76,5 +76,9 @@ type lifecycle struct {
 }
 
 func newDetails(r *http.Request, t *rotav1.Trajectory, of template) details {
-	return details{newListed(t, of), newStarted(r, t).EnvdAccessToken, true, lifecycle{OnTimeout: "kill"}}
+	l := lifecycle{OnTimeout: "kill"}
+	if t.PauseAtTimeout {
+		l.OnTimeout = "pause"
+	}
+	return details{newListed(t, of), newStarted(r, t).EnvdAccessToken, true, l}
 }

@@ -311,6 +311,9 @@ func TestCreate(t *testing.T) {
 	if o := c.opened; o.Namespace != "team" || o.Labels["a"] != "b" || o.Labels[templateLabel] != "base" || o.Spec.Env["X"] != "1" || o.Timeout.AsDuration().Seconds() != 60 || o.MemoryBytes != memoryDefault {
 		t.Errorf("it opened %v", o)
 	}
+	if create(`{"templateID":"base","autoPause":true}`); !c.opened.PauseAtTimeout {
+		t.Errorf("it opened %v", c.opened)
+	}
 	for body, says := range map[string]string{
 		`{"templateID":"none"}`:              "no template",
 		`{`:                                  "not the JSON",
@@ -318,7 +321,7 @@ func TestCreate(t *testing.T) {
 		`{"templateID":"base","timeout":-1}`: "must be 0 to",
 		`{"templateID":"base","timeout":99999999999}`:                      "must be 0 to",
 		`{"templateID":"base","timeout":0}`:                                "at least a second",
-		`{"templateID":"base","autoPause":true}`:                           "pause",
+		`{"templateID":"base","autoResume":{"enabled":true}}`:              "resume a sandbox when it is used",
 		`{"templateID":"base","allow_internet_access":false}`:              "network",
 		`{"templateID":"base","volumeMounts":[{}]}`:                        "mount volumes",
 		`{"templateID":"base","metadata":{"e2b/template":"big"}}`:          "rota's own",

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"connectrpc.com/connect"
@@ -92,12 +93,12 @@ func (e *E2B) resume(r *http.Request, a api) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if isSet(body["autoPause"]) && string(body["autoPause"]) != "false" {
-		return 0, nil, invalid("rota does not pause a sandbox when its time is over: leave that out")
-	}
 	t, err := of(r, a)
 	if err != nil {
 		return 0, nil, err
+	}
+	if asked := body["autoPause"]; isSet(asked) && string(asked) != strconv.FormatBool(t.PauseAtTimeout) {
+		return 0, nil, invalid("whether a sandbox is paused when its time is over is said when it is created: leave autoPause out")
 	}
 	paused, err := goOn(r, a, t, timeout, false)
 	if err == nil && !paused {

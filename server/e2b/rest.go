@@ -147,7 +147,7 @@ type newSandbox struct {
 // check refuses what a program relies on and does not get.
 func (n *newSandbox) check() error {
 	for what, asked := range map[string]bool{
-		"pause a sandbox when its time is over": n.AutoPause || n.AutoResume != nil && n.AutoResume.Enabled,
+		"resume a sandbox when it is used": n.AutoResume != nil && n.AutoResume.Enabled,
 		"keep a sandbox from the network":       n.AllowInternetAccess != nil && !*n.AllowInternetAccess,
 		"have rules for the network":            isSet(n.Network),
 		"have workload identities":              isSet(n.IAM),
@@ -193,7 +193,7 @@ func (e *E2B) create(r *http.Request, a api) (int, any, error) {
 	opened, err := open(r.Context(), a, &rotav1.OpenTrajectoryRequest{
 		RequestId: "e2b-" + rand.Text(),
 		Namespace: r.Header.Get(namespaceHeader), Pool: t.Pool, MemoryBytes: t.MemoryBytes, Labels: labels,
-		Timeout: durationpb.New(timeout), Spec: &rotav1.TrajectorySpec{Env: n.EnvVars}, SnapshotId: snapshot,
+		Timeout: durationpb.New(timeout), Spec: &rotav1.TrajectorySpec{Env: n.EnvVars}, SnapshotId: snapshot, PauseAtTimeout: n.AutoPause,
 	})
 	if err != nil {
 		return 0, nil, err

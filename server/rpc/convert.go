@@ -167,6 +167,8 @@ func trajectoryMessage(st *state.State, t *state.Trajectory) *rotav1.Trajectory 
 		Objective:    rotav1.Objective(t.Objective) + rotav1.Objective_OBJECTIVE_MEAN,
 		Labels:       labelsMessage(t.Labels),
 		Pause:        pauseOf(st, t),
+
+		PauseAtTimeout: t.PauseNS > 0,
 	}
 	if t.State < state.TrajectoryClosing { // one that has ended keeps when it was paused last
 		m.PauseTime = wallOf(st).timestamp(t.PausedAt)

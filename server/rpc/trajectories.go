@@ -30,22 +30,23 @@ func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryR
 	}
 	labels := labelsCommand(req.Labels)
 	result, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{
-		Request:       asked,
-		Namespace:     orDefault(req.Namespace),
-		Name:          req.Name,
-		Pool:          orDefault(req.Pool),
-		MemoryBytes:   req.MemoryBytes,
-		IdleTimeoutNs: int64(req.IdleTimeout.AsDuration()),
-		SpreadGroup:   req.SpreadGroup,
-		SpreadLabel:   req.SpreadLabel,
-		Objective:     uint32(objectiveOf(req.Objective)),
-		Spec:          spec,
-		Generation:    generationCommand(req.Generation),
-		Rollout:       membership(req.Rollout),
-		TimeoutNs:     int64(req.Timeout.AsDuration()),
-		Labels:        labels,
-		Container:     req.Spec.GetContainer() != nil,
-		SnapshotId:    req.SnapshotId,
+		Request:        asked,
+		Namespace:      orDefault(req.Namespace),
+		Name:           req.Name,
+		Pool:           orDefault(req.Pool),
+		MemoryBytes:    req.MemoryBytes,
+		IdleTimeoutNs:  int64(req.IdleTimeout.AsDuration()),
+		SpreadGroup:    req.SpreadGroup,
+		SpreadLabel:    req.SpreadLabel,
+		Objective:      uint32(objectiveOf(req.Objective)),
+		Spec:           spec,
+		Generation:     generationCommand(req.Generation),
+		Rollout:        membership(req.Rollout),
+		TimeoutNs:      int64(req.Timeout.AsDuration()),
+		Labels:         labels,
+		Container:      req.Spec.GetContainer() != nil,
+		SnapshotId:     req.SnapshotId,
+		PauseAtTimeout: req.PauseAtTimeout,
 	}}})
 	if err != nil {
 		return nil, err
@@ -83,6 +84,9 @@ func askedOf(req *rotav1.OpenTrajectoryRequest) (*logv1.Request, error) {
 		if timeout := req.Timeout.AsDuration(); timeout > 0 {
 			digestText(d, "timeout")
 			digestNumber(d, uint64(timeout))
+		}
+		if req.PauseAtTimeout {
+			digestText(d, "pause")
 		}
 		if req.SnapshotId != 0 {
 			digestText(d, "snapshot")

@@ -14,6 +14,7 @@ func checkOpen(r *rotav1.OpenTrajectoryRequest) *violation {
 		checkProcessMemory("memory_bytes", r.MemoryBytes),
 		checkDuration("idle_timeout", r.IdleTimeout),
 		checkDuration("timeout", r.Timeout),
+		checkPauseAtTimeout(r),
 		checkSpread(r.SpreadGroup, r.SpreadLabel),
 		checkObjective(r.Objective),
 		checkTrajectorySpec(r.Spec),
@@ -21,6 +22,13 @@ func checkOpen(r *rotav1.OpenTrajectoryRequest) *violation {
 		checkMembership(r.Rollout),
 		checkWorkLabels("labels", r.Labels),
 	)
+}
+
+func checkPauseAtTimeout(r *rotav1.OpenTrajectoryRequest) *violation {
+	if r.PauseAtTimeout && r.Timeout.AsDuration() == 0 {
+		return wrong("pause_at_timeout", "requires timeout: how long the trajectory goes on until it is paused")
+	}
+	return nil
 }
 
 func checkTrajectorySpec(s *rotav1.TrajectorySpec) *violation {

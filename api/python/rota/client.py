@@ -183,6 +183,7 @@ class Client(Many, Rollouts, Workers):
         image: str | None = None,
         network: str = "none",
         timeout_s: float | None = None,
+        pause_at_timeout: bool = False,
         snapshot: Mapping[str, Any] | int | None = None,
         **fields: Any,
     ) -> Trajectory:
@@ -191,6 +192,7 @@ class Client(Many, Rollouts, Workers):
         image: its commands run in a container of this image (docs/sandboxes.md), which
             reaches no network, or all that its node does with network="host".
         timeout_s: it closes by itself so many seconds after it was opened.
+        pause_at_timeout: it is paused then, and so many seconds after each resumption.
         snapshot: it begins with the files of this one, by ID or as Trajectory.snapshot returns
             it, in a container of the same image.
         env, dir: environment of all its commands, and working directory of those that name
@@ -206,6 +208,8 @@ class Client(Many, Rollouts, Workers):
             fields["memoryBytes"] = str(size(memory))
         if timeout_s is not None:
             fields["timeout"] = seconds(timeout_s)
+        if pause_at_timeout:
+            fields["pauseAtTimeout"] = True
         if snapshot is not None:
             fields["snapshotId"] = str(snapshot if isinstance(snapshot, int) else snapshot["id"])
         if env or dir or image:

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -31,6 +32,29 @@ func (a *app) trajectoryResumeCmd() *cobra.Command {
 			got, err := call(ctx, a, c.Trajectories.GetTrajectory, &rotav1.GetTrajectoryRequest{Id: id})
 			return got.GetTrajectory(), err
 		})
+}
+
+// timeoutTexts say when a trajectory closes by itself, and when it is paused by itself; empty: never.
+func timeoutTexts(t *rotav1.Trajectory) (closes, pauses string) {
+	if t.GetState() >= rotav1.TrajectoryState_TRAJECTORY_STATE_CLOSING {
+		return "", ""
+	}
+	var ends []string
+	if at := t.GetExpireTime(); at != nil {
+		when := "at " + formatTime(at)
+		if since := t.GetPauseTime(); since != nil {
+			when = formatDuration(at.AsTime().Sub(since.AsTime())) + " after it is resumed"
+		}
+		if t.GetPauseAtTimeout() {
+			pauses = when
+		} else {
+			ends = append(ends, when)
+		}
+	}
+	if idle := t.GetIdleTimeout().AsDuration(); idle > 0 {
+		ends = append(ends, formatDuration(idle)+" after its last action")
+	}
+	return strings.Join(ends, ", or "), pauses
 }
 
 // pauseText says whether a trajectory is paused; empty: it is not.

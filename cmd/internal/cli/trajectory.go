@@ -51,6 +51,7 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 		rollout, snapshot          uint64
 		member                     uint32
 		container                  containerFlags
+		pause                      bool
 	)
 	cmd := &cobra.Command{
 		Use: "open", Short: "Open a trajectory on the node with the most free memory", Args: exactly(),
@@ -63,11 +64,12 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 			"  rota trajectory open --policy math-7b --class gsm8k --prompt-tokens 900 --hardware h800,h20\n" +
 			"  rota trajectory open --label run=42 --label task=django-1234\n" +
 			"  rota trajectory open --rollout 3 --group 0\n" +
-			"  rota trajectory open --memory 512MiB --snapshot 3",
+			"  rota trajectory open --memory 512MiB --snapshot 3\n" +
+			"  rota trajectory open --memory 512MiB --timeout 1h --pause-at-timeout",
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			req := &rotav1.OpenTrajectoryRequest{
 				Namespace: a.settings.namespace, Name: name, Pool: pool, MemoryBytes: uint64(memory),
-				SpreadGroup: group, SpreadLabel: label, Timeout: durationpb.New(timeout), SnapshotId: snapshot, IdleTimeout: unlessZero(idle),
+				SpreadGroup: group, SpreadLabel: label, Timeout: durationpb.New(timeout), SnapshotId: snapshot, IdleTimeout: unlessZero(idle), PauseAtTimeout: pause,
 			}
 			switch objective {
 			case "mean":
@@ -80,12 +82,8 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if dir != "" || len(env) > 0 || inside != nil {
-				variables, err := parseEnv(env)
-				if err != nil {
-					return err
-				}
-				req.Spec = &rotav1.TrajectorySpec{Dir: dir, Env: variables, Container: inside}
+			if req.Spec, err = trajectorySpec(dir, env, inside); err != nil {
+				return err
 			}
 			if req.Labels, err = parseLabels(labels); err != nil {
 				return err
@@ -117,8 +115,18 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 	cmd.Flags().Uint64Var(&snapshot, "snapshot", 0, "snapshot whose files the trajectory begins with, on the node of the snapshot")
 	objectiveFlag(cmd, &objective)
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "close the trajectory this long after it was opened, whatever it does then; 0: never")
+	cmd.Flags().BoolVar(&pause, "pause-at-timeout", false, "pause the trajectory at the end of --timeout instead, and again as long after each resumption")
 	cmd.Flags().DurationVar(&idle, "idle-timeout", 0, "close the trajectory after this time without an action; 0: never")
 	return cmd
+}
+
+// trajectorySpec is what the commands of a trajectory have in common; nil: nothing.
+func trajectorySpec(dir string, env []string, inside *rotav1.Container) (*rotav1.TrajectorySpec, error) {
+	if dir == "" && len(env) == 0 && inside == nil {
+		return nil, nil
+	}
+	variables, err := parseEnv(env)
+	return &rotav1.TrajectorySpec{Dir: dir, Env: variables, Container: inside}, err
 }
 
 // trajectoryVerb is a command on one trajectory.
@@ -168,12 +176,15 @@ func (a *app) trajectoryGetCmd() *cobra.Command {
 }
 
 func (a *app) printTrajectory(t *rotav1.Trajectory) error {
+	closes, pauses := timeoutTexts(t)
 	return a.printFields(t, append([]field{
 		{"trajectory", optionalID(t.GetId())},
 		{"name", t.GetName()},
 		{"namespace", t.GetNamespace()},
 		{"state", trajectoryState(t)},
 		{"paused", pauseText(t)},
+		{"pauses", pauses},
+		{"closes", closes},
 		{"pool", t.GetPool()},
 		{"node", t.GetNode()},
 		{"waits for", homeText(t)},

@@ -2376,9 +2376,11 @@ type OpenTrajectory struct {
 	Container bool `protobuf:"varint,15,opt,name=container,proto3" json:"container,omitempty"`
 	// Its files begin with this snapshot, on whose node it is opened at once or not at all; 0: none.
 	// Since feature level 3.
-	SnapshotId    uint64 `protobuf:"varint,17,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	SnapshotId uint64 `protobuf:"varint,17,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	// At the end of timeout_ns it is paused, if that is possible, and not closed. Since feature level 3.
+	PauseAtTimeout bool `protobuf:"varint,18,opt,name=pause_at_timeout,json=pauseAtTimeout,proto3" json:"pause_at_timeout,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *OpenTrajectory) Reset() {
@@ -2521,6 +2523,13 @@ func (x *OpenTrajectory) GetSnapshotId() uint64 {
 		return x.SnapshotId
 	}
 	return 0
+}
+
+func (x *OpenTrajectory) GetPauseAtTimeout() bool {
+	if x != nil {
+		return x.PauseAtTimeout
+	}
+	return false
 }
 
 type CloseTrajectory struct {
@@ -9537,7 +9546,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x05quota\x18\x01 \x01(\tR\x05quota\x12\x14\n" +
 	"\x05units\x18\x02 \x01(\rR\x05units\"!\n" +
 	"\rCancelActions\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\x04R\x03ids\"\xb6\x04\n" +
+	"\x03ids\x18\x01 \x03(\x04R\x03ids\"\xe0\x04\n" +
 	"\x0eOpenTrajectory\x12)\n" +
 	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -9559,7 +9568,8 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"timeout_ns\x18\x0e \x01(\x03R\ttimeoutNs\x12\x1c\n" +
 	"\tcontainer\x18\x0f \x01(\bR\tcontainer\x12\x1f\n" +
 	"\vsnapshot_id\x18\x11 \x01(\x04R\n" +
-	"snapshotId\"!\n" +
+	"snapshotId\x12(\n" +
+	"\x10pause_at_timeout\x18\x12 \x01(\bR\x0epauseAtTimeout\"!\n" +
 	"\x0fCloseTrajectory\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\"`\n" +
 	"\x10ExtendTrajectory\x12\x0e\n" +

@@ -2462,6 +2462,18 @@ func (m *OpenTrajectory) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.PauseAtTimeout {
+		i--
+		if m.PauseAtTimeout {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0x90
+	}
 	if m.SnapshotId != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.SnapshotId))
 		i--
@@ -9779,6 +9791,9 @@ func (m *OpenTrajectory) SizeVT() (n int) {
 	}
 	if m.SnapshotId != 0 {
 		n += 2 + protohelpers.SizeOfVarint(uint64(m.SnapshotId))
+	}
+	if m.PauseAtTimeout {
+		n += 3
 	}
 	n += len(m.unknownFields)
 	return n
@@ -18021,6 +18036,26 @@ func (m *OpenTrajectory) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 18:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field PauseAtTimeout", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.PauseAtTimeout = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

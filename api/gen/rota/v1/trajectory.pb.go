@@ -276,16 +276,18 @@ type Trajectory struct {
 	Rollout *RolloutMembership `protobuf:"bytes,17,opt,name=rollout,proto3" json:"rollout,omitempty"`
 	// What it generates, at which worker.
 	Generation *Generation `protobuf:"bytes,18,opt,name=generation,proto3" json:"generation,omitempty"`
-	// It closes by itself at this time, whatever it does then; absent: never. Wall time, by the
-	// clock of the leader, to within a second.
+	// It closes by itself at this time, whatever it does then, or is paused; absent: never. Wall time,
+	// by the clock of the leader, to within a second.
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	Labels     map[string]string      `protobuf:"bytes,19,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Whether it is paused; unspecified: it is not.
 	Pause PauseState `protobuf:"varint,24,opt,name=pause,proto3,enum=rota.v1.PauseState" json:"pause,omitempty"`
 	// When it was paused; absent: it is not. As expire_time.
-	PauseTime     *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=pause_time,json=pauseTime,proto3" json:"pause_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	PauseTime *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=pause_time,json=pauseTime,proto3" json:"pause_time,omitempty"`
+	// As in OpenTrajectoryRequest.
+	PauseAtTimeout bool `protobuf:"varint,26,opt,name=pause_at_timeout,json=pauseAtTimeout,proto3" json:"pause_at_timeout,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Trajectory) Reset() {
@@ -470,6 +472,13 @@ func (x *Trajectory) GetPauseTime() *timestamppb.Timestamp {
 		return x.PauseTime
 	}
 	return nil
+}
+
+func (x *Trajectory) GetPauseAtTimeout() bool {
+	if x != nil {
+		return x.PauseAtTimeout
+	}
+	return false
 }
 
 // TrajectorySpec is what the commands of a trajectory have in common. Encoded it may be at most
@@ -663,9 +672,13 @@ type OpenTrajectoryRequest struct {
 	// the environment and the working directory of the snapshot's trajectory unless spec says
 	// others; 0: with none. It is refused with NODE_FULL if the node has not the memory now, and
 	// while older trajectories wait for memory. Needs feature level 3.
-	SnapshotId    uint64 `protobuf:"varint,15,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	SnapshotId uint64 `protobuf:"varint,15,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	// At the end of its timeout it is paused, and not closed. After each resumption it has the timeout
+	// once more, unless ExtendTrajectory says another. If it cannot be paused, as something of it
+	// holds GPUs or runs on a node that cannot freeze, it closes. Requires timeout. Needs feature level 3.
+	PauseAtTimeout bool `protobuf:"varint,16,opt,name=pause_at_timeout,json=pauseAtTimeout,proto3" json:"pause_at_timeout,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *OpenTrajectoryRequest) Reset() {
@@ -808,6 +821,13 @@ func (x *OpenTrajectoryRequest) GetSnapshotId() uint64 {
 		return x.SnapshotId
 	}
 	return 0
+}
+
+func (x *OpenTrajectoryRequest) GetPauseAtTimeout() bool {
+	if x != nil {
+		return x.PauseAtTimeout
+	}
+	return false
 }
 
 type OpenTrajectoryResponse struct {
@@ -1534,7 +1554,7 @@ var File_rota_v1_trajectory_proto protoreflect.FileDescriptor
 
 const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\n" +
-	"\x18rota/v1/trajectory.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15rota/v1/rollout.proto\x1a\x14rota/v1/worker.proto\"\xe6\a\n" +
+	"\x18rota/v1/trajectory.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15rota/v1/rollout.proto\x1a\x14rota/v1/worker.proto\"\x90\b\n" +
 	"\n" +
 	"Trajectory\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
@@ -1563,7 +1583,8 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\x06labels\x18\x13 \x03(\v2\x1f.rota.v1.Trajectory.LabelsEntryR\x06labels\x12)\n" +
 	"\x05pause\x18\x18 \x01(\x0e2\x13.rota.v1.PauseStateR\x05pause\x129\n" +
 	"\n" +
-	"pause_time\x18\x19 \x01(\v2\x1a.google.protobuf.TimestampR\tpauseTime\x1a9\n" +
+	"pause_time\x18\x19 \x01(\v2\x1a.google.protobuf.TimestampR\tpauseTime\x12(\n" +
+	"\x10pause_at_timeout\x18\x1a \x01(\bR\x0epauseAtTimeout\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe1\x01\n" +
@@ -1580,7 +1601,7 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\x05image\x18\x01 \x01(\tR\x05image\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12$\n" +
 	"\x0eread_only_root\x18\x03 \x01(\bR\freadOnlyRoot\x12*\n" +
-	"\anetwork\x18\x04 \x01(\x0e2\x10.rota.v1.NetworkR\anetwork\"\x83\x06\n" +
+	"\anetwork\x18\x04 \x01(\x0e2\x10.rota.v1.NetworkR\anetwork\"\xad\x06\n" +
 	"\x15OpenTrajectoryRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
 	"\n" +
@@ -1603,7 +1624,8 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\atimeout\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12B\n" +
 	"\x06labels\x18\x0e \x03(\v2*.rota.v1.OpenTrajectoryRequest.LabelsEntryR\x06labels\x12\x1f\n" +
 	"\vsnapshot_id\x18\x0f \x01(\x04R\n" +
-	"snapshotId\x1a9\n" +
+	"snapshotId\x12(\n" +
+	"\x10pause_at_timeout\x18\x10 \x01(\bR\x0epauseAtTimeout\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"i\n" +

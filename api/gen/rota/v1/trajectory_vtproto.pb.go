@@ -52,6 +52,18 @@ func (m *Trajectory) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.PauseAtTimeout {
+		i--
+		if m.PauseAtTimeout {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xd0
+	}
 	if m.PauseTime != nil {
 		size, err := (*timestamppb.Timestamp)(m.PauseTime).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -424,6 +436,18 @@ func (m *OpenTrajectoryRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error)
 		dAtA[i] = 0x1
 		i--
 		dAtA[i] = 0xa2
+	}
+	if m.PauseAtTimeout {
+		i--
+		if m.PauseAtTimeout {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0x80
 	}
 	if m.SnapshotId != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.SnapshotId))
@@ -1352,6 +1376,9 @@ func (m *Trajectory) SizeVT() (n int) {
 		l = (*timestamppb.Timestamp)(m.PauseTime).SizeVT()
 		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
+	if m.PauseAtTimeout {
+		n += 3
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -1475,6 +1502,9 @@ func (m *OpenTrajectoryRequest) SizeVT() (n int) {
 	}
 	if m.SnapshotId != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.SnapshotId))
+	}
+	if m.PauseAtTimeout {
+		n += 3
 	}
 	if m.Timeout != nil {
 		l = (*durationpb.Duration)(m.Timeout).SizeVT()
@@ -2511,6 +2541,26 @@ func (m *Trajectory) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 26:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field PauseAtTimeout", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.PauseAtTimeout = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -3537,6 +3587,26 @@ func (m *OpenTrajectoryRequest) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 16:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field PauseAtTimeout", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.PauseAtTimeout = bool(v != 0)
 		case 20:
 			if wireType != 2 {
 				return fmt.Errorf("proto: wrong wireType = %d for field Timeout", wireType)

@@ -199,6 +199,11 @@ async function pausing() {
     await until("it goes on", async () => (await ticks()) > before);
     assert.equal(await handle.kill(), true);
   }
+  const brief = await Sandbox.create({ ...at, timeoutMs: 1_000, lifecycle: { onTimeout: "pause" } });
+  await until("its pause", async () => (await brief.getInfo()).state === "paused");
+  await Sandbox.connect(brief.sandboxId, { ...at, timeoutMs: 600_000 });
+  assert.equal(await brief.isRunning(), true);
+  assert.equal(await brief.kill(), true);
 }
 
 async function snapshots() {
