@@ -55,7 +55,7 @@ func newListed(t *rotav1.Trajectory, of template) listed {
 		l.EndAt = t.ExpireTime.AsTime()
 	}
 	for key, value := range t.Labels {
-		if key != templateLabel {
+		if !isOwn(key) {
 			l.Metadata[key] = value
 		}
 	}
@@ -76,7 +76,7 @@ type lifecycle struct {
 }
 
 func newDetails(r *http.Request, t *rotav1.Trajectory, of template) details {
-	l := lifecycle{OnTimeout: "kill"}
+	l := lifecycle{OnTimeout: "kill", AutoResume: resumes(t)}
 	if t.PauseAtTimeout {
 		l.OnTimeout = "pause"
 	}

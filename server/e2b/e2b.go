@@ -214,7 +214,7 @@ func (e *E2B) envdRoutes() *http.ServeMux {
 	mount(filesystemconnect.NewFilesystemHandler(directories{e}, options...))
 	mux.HandleFunc("GET /files", e.download)
 	mux.HandleFunc("POST /files", e.upload)
-	mux.HandleFunc("GET /health", health)
+	mux.HandleFunc("GET "+healthPath, health)
 	return mux
 }
 

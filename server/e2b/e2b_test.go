@@ -56,7 +56,9 @@ type cluster struct {
 	state rotav1.TrajectoryState
 	// pause is that of trajectory 7, extended what it was extended by.
 	pause    rotav1.PauseState
-	lost     bool // the first answer to a pause and to a resumption
+	labels   map[string]string // of trajectory 7
+	reader   bool              // the caller may only read
+	lost     bool              // the first answer to a pause and to a resumption
 	extended []*rotav1.ExtendTrajectoryRequest
 	// kept is a snapshot of trajectory 7; nil: there is none.
 	kept *rotav1.Snapshot
@@ -95,7 +97,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (c *cluster) GetTrajectory(_ context.Context, req *rotav1.GetTrajectoryRequest) (*rotav1.GetTrajectoryResponse, error) {
 	switch req.Id {
 	case 7:
-		return &rotav1.GetTrajectoryResponse{Trajectory: &rotav1.Trajectory{Id: 7, State: rotav1.TrajectoryState_TRAJECTORY_STATE_OPEN, Namespace: "team", Pause: c.pause}}, nil
+		return &rotav1.GetTrajectoryResponse{Trajectory: &rotav1.Trajectory{Id: 7, State: rotav1.TrajectoryState_TRAJECTORY_STATE_OPEN, Namespace: "team", Pause: c.pause, Labels: c.labels}}, nil
 	case 11:
 		return &rotav1.GetTrajectoryResponse{Trajectory: &rotav1.Trajectory{Id: 11, State: rotav1.TrajectoryState_TRAJECTORY_STATE_OPEN, Namespace: "other"}}, nil
 	case 8:
@@ -311,7 +313,7 @@ func TestCreate(t *testing.T) {
 	if o := c.opened; o.Namespace != "team" || o.Labels["a"] != "b" || o.Labels[templateLabel] != "base" || o.Spec.Env["X"] != "1" || o.Timeout.AsDuration().Seconds() != 60 || o.MemoryBytes != memoryDefault {
 		t.Errorf("it opened %v", o)
 	}
-	if create(`{"templateID":"base","autoPause":true}`); !c.opened.PauseAtTimeout {
+	if create(`{"templateID":"base","autoPause":true,"autoResume":{"enabled":true}}`); !c.opened.PauseAtTimeout || !resumes(&rotav1.Trajectory{Labels: c.opened.Labels}) {
 		t.Errorf("it opened %v", c.opened)
 	}
 	for body, says := range map[string]string{
@@ -321,7 +323,7 @@ func TestCreate(t *testing.T) {
 		`{"templateID":"base","timeout":-1}`: "must be 0 to",
 		`{"templateID":"base","timeout":99999999999}`:                      "must be 0 to",
 		`{"templateID":"base","timeout":0}`:                                "at least a second",
-		`{"templateID":"base","autoResume":{"enabled":true}}`:              "resume a sandbox when it is used",
+		`{"templateID":"base","metadata":{"e2b/auto-resume":"true"}}`:      "rota's own",
 		`{"templateID":"base","allow_internet_access":false}`:              "network",
 		`{"templateID":"base","volumeMounts":[{}]}`:                        "mount volumes",
 		`{"templateID":"base","metadata":{"e2b/template":"big"}}`:          "rota's own",

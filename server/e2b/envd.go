@@ -73,6 +73,11 @@ func (e *E2B) sandbox(r *http.Request, id string) (*sandbox, error) {
 	if !isRunning(t) {
 		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("trajectory %d is not open", number))
 	}
+	if resumes(t) && r.URL.Path != healthPath {
+		if t, err = s.goOn(r.Context()); err != nil {
+			return nil, err
+		}
+	}
 	s.namespace, s.template, s.paused = t.Namespace, e.opts.Templates.of(t), isPaused(t)
 	return s, nil
 }
@@ -107,6 +112,9 @@ func checkUser(r *http.Request) error {
 func invalid(format string, args ...any) error {
 	return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf(format, args...))
 }
+
+// healthPath is where SDKs ask whether a sandbox runs.
+const healthPath = "/health"
 
 // health says whether a sandbox runs, to SDKs that ask.
 func health(w http.ResponseWriter, r *http.Request) {

@@ -107,6 +107,28 @@ func (e *E2B) resume(r *http.Request, a api) (int, any, error) {
 	return http.StatusCreated, newStarted(r, t), err
 }
 
+// resumeLabel is the label of a trajectory that is resumed when somebody uses it.
+const resumeLabel = "e2b/auto-resume"
+
+func resumes(t *rotav1.Trajectory) bool { return t.GetLabels()[resumeLabel] == "true" }
+
+// goOn has a sandbox go on if it is paused, as somebody uses it. Who may only read does not resume it,
+// and reads its files.
+func (s *sandbox) goOn(ctx context.Context) (*rotav1.Trajectory, error) {
+	t, err := s.trajectory(ctx, false)
+	if err != nil || !isPaused(t) {
+		return t, err
+	}
+	resp, err := s.trajectories.ResumeTrajectory(ctx, &rotav1.ResumeTrajectoryRequest{Id: s.id})
+	switch {
+	case connect.CodeOf(err) == connect.CodePermissionDenied:
+		return t, nil
+	case err != nil:
+		return nil, err
+	}
+	return resp.Trajectory, nil
+}
+
 // goOn resumes a sandbox, which then lives for a time, or for at least that. The time is set first,
 // so that the sandbox does not end in between.
 // It reports whether it was paused: that the cluster changes nothing may be the second try's answer.

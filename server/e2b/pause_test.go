@@ -2,11 +2,14 @@ package e2b
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"connectrpc.com/connect"
 
 	rotav1 "rota/api/gen/rota/v1"
 )
@@ -21,8 +24,11 @@ func (c *cluster) PauseTrajectory(_ context.Context, req *rotav1.PauseTrajectory
 
 func (c *cluster) ResumeTrajectory(context.Context, *rotav1.ResumeTrajectoryRequest) (*rotav1.ResumeTrajectoryResponse, error) {
 	changed := c.pause != rotav1.PauseState_PAUSE_STATE_UNSPECIFIED && !c.lost
+	if c.reader {
+		return nil, connect.NewError(connect.CodePermissionDenied, errors.New("read only"))
+	}
 	c.pause = rotav1.PauseState_PAUSE_STATE_UNSPECIFIED
-	return &rotav1.ResumeTrajectoryResponse{Changed: changed}, nil
+	return &rotav1.ResumeTrajectoryResponse{Changed: changed, Trajectory: &rotav1.Trajectory{Id: 7, State: rotav1.TrajectoryState_TRAJECTORY_STATE_OPEN}}, nil
 }
 
 func (c *cluster) ExtendTrajectory(_ context.Context, req *rotav1.ExtendTrajectoryRequest) (*rotav1.ExtendTrajectoryResponse, error) {
@@ -64,6 +70,38 @@ func TestPause(t *testing.T) {
 	}
 	if status := post("resume", strings.NewReader(`{"autoPause":true}`)); status != http.StatusBadRequest {
 		t.Errorf("resumed to pause by itself: %d", status)
+	}
+}
+
+// TestAutoResume: a sandbox that is to goes on when it is used, and not when it is asked about.
+func TestAutoResume(t *testing.T) {
+	c, server, _ := world(t)
+	c.files["a"] = "content"
+	read := func() (int, string) {
+		status, body, _ := call(t, "GET", server.URL+"/files?path=a", nil, sandboxHeader, "t7")
+		return status, body
+	}
+	const paused = rotav1.PauseState_PAUSE_STATE_PAUSED
+	for _, tt := range []struct {
+		name   string
+		labels map[string]string
+		reader bool
+		after  rotav1.PauseState
+	}{
+		{"it is not to", nil, false, paused},
+		{"it is to", map[string]string{resumeLabel: "true"}, false, rotav1.PauseState_PAUSE_STATE_UNSPECIFIED},
+		{"somebody only reads", map[string]string{resumeLabel: "true"}, true, paused},
+	} {
+		c.pause, c.labels, c.reader = paused, tt.labels, tt.reader
+		if status, _, _ := call(t, "GET", server.URL+"/health", nil, sandboxHeader, "t7"); status != http.StatusBadGateway || c.pause != paused {
+			t.Errorf("%s: health %d, and then %v", tt.name, status, c.pause)
+		}
+		if status, body := read(); status != http.StatusOK || body != "content" || c.pause != tt.after {
+			t.Errorf("%s: read %d %s, and then %v", tt.name, status, body, c.pause)
+		}
+		if _, body, _ := call(t, "GET", server.URL+"/sandboxes/t7", nil); strings.Contains(body, resumeLabel) || strings.Contains(body, `"autoResume":true`) != (tt.labels != nil) {
+			t.Errorf("%s: %s", tt.name, body)
+		}
 	}
 }
 

@@ -147,19 +147,20 @@ type newSandbox struct {
 // check refuses what a program relies on and does not get.
 func (n *newSandbox) check() error {
 	for what, asked := range map[string]bool{
-		"resume a sandbox when it is used": n.AutoResume != nil && n.AutoResume.Enabled,
-		"keep a sandbox from the network":       n.AllowInternetAccess != nil && !*n.AllowInternetAccess,
-		"have rules for the network":            isSet(n.Network),
-		"have workload identities":              isSet(n.IAM),
-		"run MCP servers in sandboxes":          isSet(n.MCP),
-		"mount volumes":                         len(n.VolumeMounts) > 0,
+		"keep a sandbox from the network": n.AllowInternetAccess != nil && !*n.AllowInternetAccess,
+		"have rules for the network":      isSet(n.Network),
+		"have workload identities":        isSet(n.IAM),
+		"run MCP servers in sandboxes":    isSet(n.MCP),
+		"mount volumes":                   len(n.VolumeMounts) > 0,
 	} {
 		if asked {
 			return invalid("rota does not %s: leave that out", what)
 		}
 	}
-	if _, ok := n.Metadata[templateLabel]; ok {
-		return invalid("the metadata %q is rota's own", templateLabel)
+	for key := range n.Metadata {
+		if isOwn(key) {
+			return invalid("the metadata %q is rota's own", key)
+		}
 	}
 	return nil
 }
@@ -187,6 +188,9 @@ func (e *E2B) create(r *http.Request, a api) (int, any, error) {
 		return 0, nil, invalid("the timeout of a new sandbox must be at least a second")
 	}
 	labels := map[string]string{templateLabel: name}
+	if n.AutoResume != nil && n.AutoResume.Enabled {
+		labels[resumeLabel] = "true"
+	}
 	for key, value := range n.Metadata {
 		labels[key] = value
 	}

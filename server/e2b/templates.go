@@ -17,6 +17,9 @@ const baseTemplate = "base"
 // templateLabel is the label of a trajectory that names its template.
 const templateLabel = "e2b/template"
 
+// isOwn reports whether a label is no metadata of a program.
+func isOwn(label string) bool { return label == templateLabel || label == resumeLabel }
+
 // Defaults of a template.
 const (
 	memoryDefault = 512 << 20
