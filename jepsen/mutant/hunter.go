@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -210,7 +211,15 @@ func verdictOfTest(hunt *Hunt, out string, err error) (*Finding, error) {
 	return &Finding{Violations: 1, Checker: hunt.Args[1], Evidence: evidence}, nil
 }
 
+// lastLines returns the last lines of what a program wrote or, if it has panicked, why and where.
 func lastLines(s string) string {
+	const few, trace = 3, 20
 	lines := strings.Split(strings.TrimSpace(s), "\n")
-	return strings.Join(lines[max(0, len(lines)-3):], " | ")
+	panicked := slices.IndexFunc(lines, func(line string) bool {
+		return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
+	})
+	if panicked >= 0 {
+		return strings.Join(lines[panicked:min(len(lines), panicked+trace)], " | ")
+	}
+	return strings.Join(lines[max(0, len(lines)-few):], " | ")
 }

@@ -90,3 +90,16 @@ func TestAStaleEditIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// Why a program panicked is in front of its traces.
+func TestLastLines(t *testing.T) {
+	for said, want := range map[string]string{
+		"one\ntwo\nthree\nfour\n":                                     "two | three | four",
+		"one\npanic: lost\n\ngoroutine 1:\nf()\n":                     "panic: lost |  | goroutine 1: | f()",
+		"fatal error: out of memory\n" + strings.Repeat("f()\n", 100): "fatal error: out of memory" + strings.Repeat(" | f()", 19),
+	} {
+		if got := lastLines(said); got != want {
+			t.Errorf("of %.60q it says %q, want %q", said, got, want)
+		}
+	}
+}
