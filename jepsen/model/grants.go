@@ -108,7 +108,7 @@ func (m *Model) goesBefore(g *nodeGroup, a, b *turn) bool {
 func (m *Model) grantTurn(e state.Event) error {
 	t := m.turns[state.TurnID(e.Subject)]
 	if t != nil && t.held() {
-		if m.reviewBusy(m.nodeGroup(t.Group)) { // its holder is told of members that are back
+		if m.reviewBusyNode(m.nodeGroup(t.Group)) { // its holder is told of members that are back
 			return m.tellTurn(t)
 		}
 		return m.stopTurn(t)

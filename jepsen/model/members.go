@@ -125,6 +125,18 @@ func (m *Model) reviewBusy(g *nodeGroup) (news bool) {
 	return news
 }
 
+// reviewBusyNode is reviewBusy for the first node of which something is back: a holder is told of one
+// node at a time.
+func (m *Model) reviewBusyNode(g *nodeGroup) (news bool) {
+	node := ""
+	for i := range g.Members.List {
+		if x := &g.Members.List[i]; x.Lost == state.MemberBusy && (node == "" || x.Node == node) && m.reviewMember(g, x, false) {
+			node, news = x.Node, true
+		}
+	}
+	return news
+}
+
 // takeMembers judges that no action has what a turn is given.
 func (m *Model) takeMembers(g *nodeGroup, t *turn) error {
 	if t.job.Nodes > g.left() {
