@@ -3,6 +3,7 @@ package check
 import (
 	"cmp"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -121,8 +122,17 @@ func Run(r *history.Record, l Limits) []Verdict {
 	return verdicts
 }
 
-func (c Checker) run(e *evidence) Verdict {
+// run holds one checker against the record. What makes it panic is found, and others go on: the record
+// of a broken cluster may be such that even the state machine's own assertions fail.
+func (c Checker) run(e *evidence) (v Verdict) {
 	var f findings
+	defer func() {
+		if r := recover(); r != nil {
+			f.add(strings.Split(string(debug.Stack()), "\n"), "the checker panicked: %v", r)
+			f.checked = max(1, f.checked)
+			v = f.verdict(c.Name)
+		}
+	}()
 	c.find(e, &f)
 	return f.verdict(c.Name)
 }

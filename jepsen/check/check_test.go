@@ -122,6 +122,15 @@ func TestTheShortestViolationComesFirst(t *testing.T) {
 	}
 }
 
+// A checker that panics has found something, and is no reason to ask no other.
+func TestACheckerThatPanics(t *testing.T) {
+	c := Checker{Name: "odd", find: func(*evidence, *findings) { panic("no such entry") }}
+	v := c.run(&evidence{})
+	if v.OK() || v.Total != 1 || !strings.Contains(v.Violations[0], "the checker panicked: no such entry") || !strings.Contains(v.Violations[0], "check_test.go") {
+		t.Errorf("it says %+v", v)
+	}
+}
+
 // TestARunThatWasBrokenOff proves nothing about what there would have been in the
 // end. That is no violation.
 func TestARunThatWasBrokenOff(t *testing.T) {
