@@ -199,11 +199,11 @@ async function pausing() {
     await until("it goes on", async () => (await ticks()) > before);
     assert.equal(await handle.kill(), true);
   }
-  const brief = await Sandbox.create({ ...at, timeoutMs: 3_000, lifecycle: { onTimeout: "pause", autoResume: true } });
+  const brief = await Sandbox.create({ ...at, timeoutMs: 600_000, lifecycle: { onTimeout: "pause", autoResume: true } });
+  await brief.setTimeout(1_000);
   await until("its pause", async () => (await brief.getInfo()).state === "paused");
   assert.equal(await brief.isRunning(), false);
   assert.equal((await brief.commands.run("echo on")).stdout, "on\n");
-  await Sandbox.connect(brief.sandboxId, { ...at, timeoutMs: 600_000 });
   assert.equal(await brief.isRunning(), true);
   assert.equal(await brief.kill(), true);
 }
