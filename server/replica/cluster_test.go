@@ -30,7 +30,8 @@ type machine struct {
 	mu      sync.Mutex
 	changed broadcaster
 	state   machineState
-	block   chan struct{} // Apply waits for it if not nil
+	block   chan struct{}      // Apply waits for it if not nil
+	level   func() state.Level // LevelMin if nil
 }
 
 type machineState struct {
@@ -98,7 +99,14 @@ func (m *machine) view() machineState {
 func (m *machine) Now() int64      { return m.view().Now }
 func (m *machine) Applied() uint64 { return m.view().Applied }
 
-func (m *machine) Level() state.Level { return state.LevelMin }
+func (m *machine) Level() state.Level {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.level == nil {
+		return state.LevelMin
+	}
+	return m.level()
+}
 
 func (m *machine) WaitApplied(ctx context.Context, index uint64) error {
 	for {

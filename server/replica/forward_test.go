@@ -14,6 +14,7 @@ import (
 
 	peerv1 "rota/api/gen/peer/v1"
 	"rota/api/gen/peer/v1/peerv1connect"
+	"rota/fsm/state"
 )
 
 // answering is a leader that answers every call with one error.
@@ -23,6 +24,10 @@ type answering struct {
 }
 
 func (a answering) Propose(context.Context, *peerv1.ProposeRequest) (*peerv1.ProposeResponse, error) {
+	return nil, a.err
+}
+
+func (a answering) ReadIndex(context.Context, *peerv1.ReadIndexRequest) (*peerv1.ReadIndexResponse, error) {
 	return nil, a.err
 }
 
@@ -168,4 +173,32 @@ func TestAReplacedLeaderIsNotWaitedFor(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// A server that has just started has not applied yet what activated a feature level. It refuses
+// nothing before it knows.
+func TestWhatIsActiveIsLearnedFirst(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	leader := c.leader()
+	asked := 0
+	for level, refused := range map[state.Level]bool{0: true, state.LevelMin: true, state.LevelMax: false} {
+		asked = 0
+		leader.machine.mu.Lock()
+		leader.machine.level = func() state.Level {
+			if asked++; asked <= 2 { // by the first look: at the level, and for the message
+				return 0
+			}
+			return level
+		}
+		leader.machine.mu.Unlock()
+		cmd := create(fmt.Sprint("level-", level))
+		cmd.Token = "of feature level 3"
+		results, err := leader.replica.Propose(c.ctx(), cmd)
+		if err != nil || len(results) != 1 || (results[0].Refusal.GetReason() == "LEVEL_NOT_ACTIVE") != refused {
+			t.Errorf("at level %d: %v, %v", level, results, err)
+		}
+	}
+	leader.machine.mu.Lock()
+	leader.machine.level = nil
+	leader.machine.mu.Unlock()
 }

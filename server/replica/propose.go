@@ -24,8 +24,8 @@ const retryPause = 20 * time.Millisecond
 // and ErrShutdown mean that nothing was sent; ErrUnknownOutcome that it may have
 // been committed.
 func (r *Replica) Propose(ctx context.Context, cmds ...*logv1.Command) ([]*logv1.Result, error) {
-	if refused := r.premature(cmds); refused != nil || len(cmds) == 0 {
-		return refused, nil
+	if refused, err := r.premature(ctx, cmds); refused != nil || err != nil || len(cmds) == 0 {
+		return refused, err
 	}
 	var results []*logv1.Result
 	err := r.withLeader(ctx, func(lead *leadership, address string) (err error) {
@@ -41,8 +41,23 @@ func (r *Replica) Propose(ctx context.Context, cmds ...*logv1.Command) ([]*logv1
 
 // premature refuses commands of a feature level that is not active yet, all of them if
 // one is. Every server looks at its own commands: one that forwards them may be newer than
-// the leader, which could not say what it does not know.
-func (r *Replica) premature(cmds []*logv1.Command) []*logv1.Result {
+// the leader, which could not say what it does not know. One that has just started, or lags, learns
+// first what is active.
+func (r *Replica) premature(ctx context.Context, cmds []*logv1.Command) ([]*logv1.Result, error) {
+	if r.beyondLevel(cmds) == nil {
+		return nil, nil
+	}
+	index, err := r.ReadIndex(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.cfg.Machine.WaitApplied(ctx, index); err != nil {
+		return nil, noLeader(err) // nothing was sent
+	}
+	return r.beyondLevel(cmds), nil
+}
+
+func (r *Replica) beyondLevel(cmds []*logv1.Command) []*logv1.Result {
 	for _, c := range cmds {
 		if refusal := fsm.Premature(c, r.cfg.Machine.Level); refusal != nil {
 			return slices.Repeat([]*logv1.Result{refusal}, len(cmds))
