@@ -94,7 +94,11 @@ func (d *Daemon) end() {
 		b, _ := os.ReadFile(d.path("log"))
 		d.t.Logf("containerd said:\n%s", b[max(0, len(b)-1024):])
 	}
-	if err := os.RemoveAll(d.dir); err != nil {
+	err := os.RemoveAll(d.dir)
+	for end := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(end); err = os.RemoveAll(d.dir) {
+		time.Sleep(100 * time.Millisecond) // a shim that ends still removes files of its own
+	}
+	if err != nil {
 		d.t.Errorf("something is left of containerd: %v", err)
 	}
 }
