@@ -116,13 +116,9 @@ func (m *Model) reviewMember(g *nodeGroup, x *state.Member, fresh bool) (news bo
 }
 
 // reviewBusy: what actions kept from a group is the group's when they have ended.
-func (m *Model) reviewBusy(g *nodeGroup) (news bool) {
-	for i := range g.Members.List {
-		if x := &g.Members.List[i]; x.Lost == state.MemberBusy {
-			news = m.reviewMember(g, x, false) || news
-		}
+func (m *Model) reviewBusy(g *nodeGroup) {
+	for m.reviewBusyNode(g) {
 	}
-	return news
 }
 
 // reviewBusyNode is reviewBusy for the first node of which something is back: a holder is told of one

@@ -74,7 +74,7 @@ func (e *E2B) sandbox(r *http.Request, id string) (*sandbox, error) {
 		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("trajectory %d is not open", number))
 	}
 	if resumes(t) && r.URL.Path != healthPath {
-		if t, err = s.goOn(r.Context()); err != nil {
+		if t, err = s.wake(r.Context()); err != nil {
 			return nil, err
 		}
 	}

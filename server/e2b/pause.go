@@ -112,9 +112,9 @@ const resumeLabel = "e2b/auto-resume"
 
 func resumes(t *rotav1.Trajectory) bool { return t.GetLabels()[resumeLabel] == "true" }
 
-// goOn has a sandbox go on if it is paused, as somebody uses it. Who may only read does not resume it,
+// wake has a sandbox go on if it is paused, as somebody uses it. Who may only read does not resume it,
 // and reads its files.
-func (s *sandbox) goOn(ctx context.Context) (*rotav1.Trajectory, error) {
+func (s *sandbox) wake(ctx context.Context) (*rotav1.Trajectory, error) {
 	t, err := s.trajectory(ctx, false)
 	if err != nil || !isPaused(t) {
 		return t, err
