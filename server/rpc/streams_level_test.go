@@ -1,6 +1,7 @@
 package rpc_test
 
 import (
+	"context"
 	"testing"
 
 	rotav1 "rota/api/gen/rota/v1"
@@ -47,5 +48,29 @@ func TestStreamsWaitUntilEveryServerKnowsThem(t *testing.T) {
 				t.Errorf("level %d, %s in a batch: %v", level, name, got)
 			}
 		}
+	}
+}
+
+// behind is a machine that learns in WaitApplied which feature level is active.
+type behind struct {
+	rpc.Machine
+	level state.Level
+}
+
+func (m *behind) Level() state.Level { return m.level }
+
+func (m *behind) WaitApplied(ctx context.Context, index uint64) error {
+	m.level = fsm.LevelStreams
+	return m.Machine.WaitApplied(ctx, index)
+}
+
+// A server that has just started knows no level yet, and must not say that none is active.
+func TestAServerThatIsBehindLearnsTheLevelFirst(t *testing.T) {
+	w := newWorld(t, func(d *rpc.Deps) { d.Machine = &behind{Machine: d.Machine} })
+	action := spec("true")
+	action.Stdin = true
+	_, err := w.actions().SubmitActions(t.Context(), &rotav1.SubmitActionsRequest{RequestId: "1", Actions: []*rotav1.ActionSpec{action}})
+	if err != nil {
+		t.Error(err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/fsm"
+	"rota/fsm/state"
 )
 
 // defaultName is the namespace or pool of who names none.
@@ -36,7 +37,7 @@ func (s *Server) SubmitActions(ctx context.Context, req *rotav1.SubmitActionsReq
 
 // submit proposes one submission. The result is never a refusal.
 func (s *Server) submit(ctx context.Context, req *rotav1.SubmitActionsRequest) (*logv1.Result, error) {
-	command, err := s.checkedSubmission(req)
+	command, err := s.checkedSubmission(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +61,7 @@ func (s *Server) BatchSubmitActions(ctx context.Context, req *rotav1.BatchSubmit
 	places := make([]int, 0, len(req.Requests)) // of each command in the request
 	spans, header := make([]*traces, 0, len(req.Requests)), traceOf(ctx)
 	for i, r := range req.Requests {
-		command, err := s.checkedSubmission(r)
+		command, err := s.checkedSubmission(ctx, r)
 		if err == nil {
 			err = s.refuseFull(command)
 		}
@@ -120,18 +121,35 @@ func checkBatch(req *rotav1.BatchSubmitActionsRequest) *violation {
 	return nil
 }
 
-func (s *Server) checkedSubmission(r *rotav1.SubmitActionsRequest) (*logv1.Command, error) {
+func (s *Server) checkedSubmission(ctx context.Context, r *rotav1.SubmitActionsRequest) (*logv1.Command, error) {
 	if r == nil {
 		return nil, failed(connect.CodeInvalidArgument, "INVALID", "the submission is empty")
 	}
 	if err := checkSubmit(r).err(); err != nil {
 		return nil, err
 	}
-	if level := s.Machine.Level(); level < fsm.LevelStreams && slices.ContainsFunc(r.Actions, streams) {
+	if slices.ContainsFunc(r.Actions, streams) {
 		// A server that does not know of them would have an agent run the action without.
-		return nil, refused(fsm.NotActive(fsm.LevelStreams, level).Refusal)
+		if err := s.needLevel(ctx, fsm.LevelStreams); err != nil {
+			return nil, err
+		}
 	}
 	return submission(r)
+}
+
+// needLevel refuses what needs a feature level that is not active. A server that has just
+// started, or lags, learns first what is active.
+func (s *Server) needLevel(ctx context.Context, needs state.Level) error {
+	if s.Machine.Level() >= needs {
+		return nil
+	}
+	if err := s.catchUp(ctx, false); err != nil {
+		return err
+	}
+	if level := s.Machine.Level(); level < needs {
+		return refused(fsm.NotActive(needs, level).Refusal)
+	}
+	return nil
 }
 
 // streams reports whether an action has standard input or a terminal.

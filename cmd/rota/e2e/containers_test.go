@@ -14,6 +14,20 @@ import (
 	"rota/internal/need"
 )
 
+// noSandboxes waits until rota has no container in a containerd. A container that is left when its
+// containerd ends goes on.
+func (w *world) noSandboxes(daemon *containertest.Daemon) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	defer cancel()
+	c, err := container.Connect(ctx, daemon.Address)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer c.Close()
+	w.until("the sandboxes are gone", func() bool { return w.sandboxes(c) == 0 })
+}
+
 // sandboxes counts the containers that rota has in a containerd.
 func (w *world) sandboxes(c *container.Containerd) int {
 	w.Helper()

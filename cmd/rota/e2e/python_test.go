@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"rota/agent/runtime/container"
 	"rota/agent/runtime/container/containertest"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/pki"
@@ -106,12 +105,7 @@ func TestPythonSandboxesInContainers(t *testing.T) {
 	if out, err := tests.CombinedOutput(); err != nil || strings.Contains(string(out), "skipped") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	c, err := container.Connect(ctx, daemon.Address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	w.until("their sandboxes are removed", func() bool { return w.sandboxes(c) == 0 })
+	w.noSandboxes(daemon)
 	dir := filepath.Join(w.cluster.Agents[0].Dir, "data", "runtime", "sandboxes")
 	w.until("their folders are removed", func() bool { left, err := os.ReadDir(dir); return err == nil && len(left) == 0 })
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"rota/agent/runtime/container"
 	"rota/agent/runtime/container/containertest"
 	"rota/cmd/internal/devcluster"
 	"rota/internal/need"
@@ -126,6 +124,7 @@ func TestKillsDuringForksOfAContainer(t *testing.T) {
 	w, rota := snapshotWorld(t, "--containerd", daemon.Address, "--rota-init", containertest.Init(t))
 	rota("image", "import", containertest.Archive(t), "--name", "tools:1", "--containerd", daemon.Address)
 	w.killedDuringForks(rota, "--image", "tools:1", "--user", "worker")
+	w.noSandboxes(daemon)
 }
 
 func (w *world) killedDuringForks(rota func(...string) string, container ...string) {
@@ -171,14 +170,7 @@ func TestForksOfAContainer(t *testing.T) {
 	need.Containerd(t)
 	daemon := containertest.Start(t)
 	w, rota := snapshotWorld(t, "--containerd", daemon.Address, "--rota-init", containertest.Init(t))
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-	defer cancel()
 	agent := w.cluster.Agents[0]
-	c, err := container.Connect(ctx, daemon.Address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
 	rota("image", "import", containertest.Archive(t), "--name", "tools:1", "--containerd", daemon.Address)
 	first := created(rota("trajectory", "open", "--memory", "64MiB", "--image", "tools:1", "--user", "worker"))
 	rota("run", "--trajectory", first, "--", "sh", "-c", "echo 1 > /tmp/note; echo 1 > /workspace/note")
@@ -202,7 +194,7 @@ func TestForksOfAContainer(t *testing.T) {
 	}
 	rota("snapshot", "delete", again)
 	w.allClosed(agent, rota, first, second, third)
-	w.until("the sandboxes are gone", func() bool { return w.sandboxes(c) == 0 })
+	w.noSandboxes(daemon)
 	w.nothingLeft(agent)
 }
 
