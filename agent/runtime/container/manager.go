@@ -17,6 +17,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	durable "rota/agent/internal/record"
 	"rota/agent/runtime/container/initcall"
 )
 
@@ -200,8 +201,7 @@ func (m *Manager) again(ctx context.Context, r *record) error {
 	return m.run(ctx, r)
 }
 
-// errDamaged says that a record of a sandbox has no sense: records are not synced, so a loss of power
-// may leave one empty.
+// errDamaged says that a record of a sandbox has no sense.
 var errDamaged = errors.New("the record of the sandbox is damaged")
 
 // load reads what an earlier agent has opened; nil: nothing. The error is errDamaged if that cannot be told.
@@ -279,16 +279,17 @@ func (m *Manager) make(ctx context.Context, s Spec) (*record, error) {
 	return r, nil
 }
 
-// save writes a record as a whole or not at all.
+// save writes a record durably, as a whole or not at all: containerd syncs its own, and what they say must fit.
 func save(path string, r *record) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".next", b, 0o600); err != nil {
+	f, err := durable.Replace(path, b)
+	if err != nil {
 		return err
 	}
-	return os.Rename(path+".next", path)
+	return f.Close()
 }
 
 // run starts the first process and waits until it listens.

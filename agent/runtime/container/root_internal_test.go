@@ -26,7 +26,7 @@ func TestAnUnreadableRecordOfASandboxIsNotMissing(t *testing.T) {
 	if parents, err := m.parents(); err != nil || len(parents) != 1 || !parents["below"] {
 		t.Fatalf("parents %v: %v", parents, err)
 	}
-	if err := os.WriteFile(path, nil, 0o600); err != nil { // as after a loss of power
+	if err := os.WriteFile(path, nil, 0o600); err != nil { // as a disk may leave it
 		t.Fatal(err)
 	}
 	if parents, err := m.parents(); err == nil {
