@@ -101,6 +101,9 @@ func (m *Model) setGPUHealth(n *node, sick, disabled []state.GPUFault, trusted s
 	if n.out() == before {
 		return result(got, &logv1.Result{Count: 1})
 	}
+	if a := m.actions[n.ReservedFor]; a != nil && a.GPUs() != nil && n.out()&^before != 0 {
+		m.free(a)
+	}
 	n.GPUs.Free = firstGPUs(n.GPUs.Count) &^ n.out()
 	for _, a := range n.running {
 		n.GPUs.Free &^= a.chunk.GPUs()
@@ -110,6 +113,15 @@ func (m *Model) setGPUHealth(n *node, sick, disabled []state.GPUFault, trusted s
 		return err
 	}
 	return result(got, &logv1.Result{Count: 1})
+}
+
+// free takes from an action, and from its gang, what is reserved for it. The entry may reserve the same
+// again after others have started.
+func (m *Model) free(a *action) {
+	a.freed = m.applied
+	if first := m.actions[a.Gang]; first != nil {
+		first.freed = m.applied
+	}
 }
 
 // uses: an action that runs has the chunk for the model.

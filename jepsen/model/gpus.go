@@ -338,7 +338,7 @@ func (m *Model) isItsTurnForGPUs(a *action, n *node, at *state.Attempt) error {
 // judged.
 func (m *Model) released(a *action) bool {
 	row := m.s.Action(a.ID)
-	return a.ReservedOn != 0 && (row == nil || row.ReservedOn != a.ReservedOn)
+	return a.freed == m.applied || a.ReservedOn != 0 && (row == nil || row.ReservedOn != a.ReservedOn)
 }
 
 // asksForNoMore: it could have had what a younger one was given.
