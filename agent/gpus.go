@@ -181,14 +181,7 @@ func (w *gpuWatch) happened(gpu int, xid uint64) {
 		return
 	}
 	w.judged()
-	data, err := json.Marshal(rememberedGPUs{w.bootID, w.judge.Events()})
-	if err == nil {
-		var f *os.File
-		if f, err = record.Replace(w.remembered, data); err == nil {
-			err = f.Close()
-		}
-	}
-	if err != nil {
+	if err := record.ReplaceJSON(w.remembered, rememberedGPUs{w.bootID, w.judge.Events()}); err != nil {
 		w.log.Error("what happened to a GPU will be forgotten when the agent starts again", "error", err)
 	}
 }

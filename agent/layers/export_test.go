@@ -1,6 +1,10 @@
 package layers
 
-import "errors"
+import (
+	"errors"
+
+	"rota/agent/internal/record"
+)
 
 // OnRemove has files removed by another function, for tests.
 func (s *Store) OnRemove(fn func(path string) error) { s.removeAll = fn }
@@ -11,7 +15,7 @@ func (s *Store) OnWrite(fn func(path string) error) {
 		if err := fn(path); err != nil {
 			return err
 		}
-		return writeRecord(path, what)
+		return record.ReplaceJSON(path, what)
 	}
 }
 

@@ -117,7 +117,7 @@ type Store struct {
 // is mounted later, see Shared. Room says how many bytes copies may take at a moment; it is asked again
 // while files are copied.
 func Open(dir string, homeOf func(trajectory uint64) string, log hclog.Logger, mounts bool, room func() (bytes uint64, err error)) (*Store, error) {
-	s := &Store{dir: dir, homeOf: homeOf, log: log, room: room, removeAll: os.RemoveAll, write: writeRecord, pinned: map[string]int{},
+	s := &Store{dir: dir, homeOf: homeOf, log: log, room: room, removeAll: os.RemoveAll, write: record.ReplaceJSON, pinned: map[string]int{},
 		sync: func() error { return syncFileSystem(dir) }, settleDelay: settleDelay}
 	s.boot, _ = record.BootID() // without it, files count as being on disk
 	for _, name := range []string{snapshotsName, homesName, layersName, removedName} {
@@ -331,18 +331,6 @@ func read[T any](path string) (*T, error) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
 	}
 	return out, nil
-}
-
-func writeRecord(path string, what any) error {
-	b, err := json.Marshal(what)
-	if err != nil {
-		return err
-	}
-	f, err := record.Replace(path, b)
-	if err != nil {
-		return err
-	}
-	return f.Close()
 }
 
 // RootOf returns the name of the root file system of a snapshot; empty: it has none.

@@ -58,7 +58,7 @@ type (
 		passed   uint32
 		passedAt int64
 		judged   uint64 // newest entry that counted
-		freed    uint64 // newest entry in which a reservation was taken from it though it could start there
+		freed    uint64 // newest entry in which what was reserved for it was taken away, if only for a moment
 		touched  bool
 		class    *class // nil: none
 		// follows: the cores of its attempt may change, all but the anchor. used is what it

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -34,6 +35,19 @@ func Replace(path string, data []byte) (_ *os.File, err error) {
 		return nil, err
 	}
 	return f, SyncDir(filepath.Dir(path))
+}
+
+// ReplaceJSON is Replace with a value as JSON, for a file that nobody appends to.
+func ReplaceJSON(path string, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	f, err := Replace(path, data)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // SyncDir makes the names in a folder durable.

@@ -280,17 +280,7 @@ func (m *Manager) make(ctx context.Context, s Spec) (*record, error) {
 }
 
 // save writes a record durably, as a whole or not at all: containerd syncs its own, and what they say must fit.
-func save(path string, r *record) error {
-	b, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	f, err := durable.Replace(path, b)
-	if err != nil {
-		return err
-	}
-	return f.Close()
-}
+func save(path string, r *record) error { return durable.ReplaceJSON(path, r) }
 
 // run starts the first process and waits until it listens.
 func (m *Manager) run(ctx context.Context, r *record) error {
