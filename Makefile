@@ -143,8 +143,8 @@ race: TESTFLAGS := -race -count=3
 race: test ## Run all tests three times with the race detector
 
 .PHONY: dst
-dst: bin/rota-jepsen ## Simulate 100 hours of clusters under faults, on the real state machine (a minute)
-	bin/rota-jepsen dst --seeds 100
+dst: bin/rota-jepsen ## Simulate 50 hours of clusters under faults, on the real state machine (a minute)
+	bin/rota-jepsen dst --seeds 50
 
 .PHONY: jepsen
 jepsen: bin/rota-jepsen ## Break clusters of real processes in every way, as root (8 minutes)

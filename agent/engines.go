@@ -97,8 +97,9 @@ func (d *driver) tellEngines(f func(c *chunks.Chunks, now int64)) {
 	d.tell(func(_ *plan.Plan, now int64) { f(d.engines, now) })
 }
 
-// nextEngines has engines begin what is due, and tells the plan which are ready: attempts start
-// on those only. The caller holds mu.
+// nextEngines has engines begin what is due, and tells the plan which are ready and which leave:
+// attempts start on the former only, and not where there are any of the latter. The caller holds
+// mu.
 func (d *driver) nextEngines(now int64) (steps []chunks.Step, again int64) {
 	steps, again = d.engines.Next(now, d.plan.Ready(now), d.plan.UsesEngine)
 	list := d.engines.List()
@@ -108,6 +109,7 @@ func (d *driver) nextEngines(now int64) (steps []chunks.Step, again int64) {
 		d.enginesMoved = make(chan struct{})
 	}
 	var statuses map[plan.Engine]plan.EngineStatus
+	var leavers []plan.Engine
 	for _, s := range list {
 		if statuses == nil {
 			statuses = map[plan.Engine]plan.EngineStatus{}
@@ -120,8 +122,12 @@ func (d *driver) nextEngines(now int64) (steps []chunks.Step, again int64) {
 			status.Failed = s.Message
 		}
 		statuses[s.Engine] = status
+		if d.engines.Leaves(s.Engine) {
+			leavers = append(leavers, s.Engine)
+		}
 	}
 	d.plan.EnginesAre(statuses)
+	d.plan.EnginesLeave(leavers)
 	return steps, again
 }
 

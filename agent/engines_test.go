@@ -4,12 +4,17 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	rotav1 "rota/api/gen/rota/v1"
 
@@ -104,6 +109,61 @@ func TestAnActionCallsItsEngine(t *testing.T) {
 	}
 	c.desireEngines()
 	c.said("judge", rotav1.EngineState_ENGINE_STATE_ASLEEP, func(r *rotav1.EngineReport) bool { return r.Sleeps == 1 })
+}
+
+// TestAnActionWaitsForTheEngineThatLeaves its GPU, which takes its time or must be stopped: no
+// program finds memory of an engine that was evicted for it.
+func TestAnActionWaitsForTheEngineThatLeaves(t *testing.T) {
+	for _, how := range []struct{ misbehave, sees string }{
+		{simulated.Early200, "sleeping"}, {simulated.HangSleep, "gone"},
+	} {
+		t.Run(how.misbehave, func(t *testing.T) {
+			c, w := newCluster(t, 1), newWitness(t)
+			newProcess(t, c)
+			self, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := served(w, "judge", how.misbehave)
+			e.Spec.CallTimeout = durationpb.New(3 * time.Second)
+			c.desireEngines(e)
+			c.said("judge", rotav1.EngineState_ENGINE_STATE_READY, any1)
+			key := plan.Key{Action: 1, Attempt: 1}
+			c.change(func() { // at once, as the servers do it
+				key.Incarnation, c.engines = c.incarnation, nil
+				c.desired[key] = &rotav1.Assignment{
+					ActionId: 1, Attempt: 1, Namespace: "default", Gpus: []uint32{1},
+					Command: &rotav1.Command{Argv: []string{self, "engine-state", strconv.Itoa(w.pid())}},
+				}
+			})
+			if r := c.result(key); string(r.StdoutTail) != how.sees {
+				t.Errorf("the action finds the engine %q, and should find it %q: %v", r.StdoutTail, how.sees, r)
+			}
+		})
+	}
+}
+
+// engineState is the command of an action that looks at the process of a simulated engine.
+func engineState(pid string) string {
+	argv, err := os.ReadFile("/proc/" + pid + "/cmdline")
+	if err != nil || len(argv) == 0 {
+		return "gone"
+	}
+	for _, arg := range strings.Split(string(argv), "\x00") {
+		listen, ok := strings.CutPrefix(arg, "--listen=")
+		if !ok {
+			continue
+		}
+		resp, err := http.Get("http://" + listen + "/is_sleeping")
+		if err != nil {
+			return err.Error()
+		}
+		defer resp.Body.Close()
+		if said, _ := io.ReadAll(resp.Body); strings.Contains(strings.ReplaceAll(string(said), " ", ""), `"is_sleeping":true`) {
+			return "sleeping"
+		}
+	}
+	return "awake"
 }
 
 // TestAnActionWhoseEngineFails ends, and says why.

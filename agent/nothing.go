@@ -32,11 +32,12 @@ func (n *nothing) ResizeTerminal(context.Context, plan.Key, runtime.Terminal) er
 func (n *nothing) List(context.Context) ([]plan.Running, []plan.Exit, error) {
 	return nil, nil, nil
 }
-func (n *nothing) Exits() <-chan plan.Exit                             { return n.exits }
-func (n *nothing) Forget(context.Context, []plan.Key) error            { return nil }
-func (n *nothing) KeepTrajectories(context.Context, []uint64) error    { return nil }
-func (n *nothing) MakeTrajectory(context.Context, uint64) (int, error) { return 0, errNothing }
-func (n *nothing) SetDeadline(context.Context, int64) error            { return nil }
-func (n *nothing) Describe() runtime.Description                       { return runtime.Description{Mode: "process"} }
-func (n *nothing) Stop(context.Context) error                          { return nil }
-func (n *nothing) Close() error                                        { return nil }
+func (n *nothing) Exits() <-chan plan.Exit                                { return n.exits }
+func (n *nothing) Forget(context.Context, []plan.Key) error               { return nil }
+func (n *nothing) KeepTrajectories(context.Context, []uint64) error       { return nil }
+func (n *nothing) Measure(context.Context, uint64) ([]runtime.Use, error) { return nil, errNothing }
+func (n *nothing) MakeTrajectory(context.Context, uint64) (int, error)    { return 0, errNothing }
+func (n *nothing) SetDeadline(context.Context, int64) error               { return nil }
+func (n *nothing) Describe() runtime.Description                          { return runtime.Description{Mode: "process"} }
+func (n *nothing) Stop(context.Context) error                             { return nil }
+func (n *nothing) Close() error                                           { return nil }

@@ -89,6 +89,8 @@ func (a *agent) serveOutput(ctx context.Context, l net.Listener) error {
 	mux.Handle(keyring, onlyFor(pki.RoleServer, keyringHandler))
 	streams, streamHandler := newStreamHandler(a)
 	mux.Handle(streams, onlyFor(pki.RoleServer, streamHandler))
+	usage, usageHandler := newUsageHandler(a)
+	mux.Handle(usage, onlyFor(pki.RoleServer, usageHandler))
 	mux.Handle(transfer.Path, onlyFor(pki.RoleAgent, a.source()))
 	mux.Handle(httpx.ReplicaPath, onlyFor(pki.RoleClient, newReplicaHandler(a)))
 	srv := httpx.NewServer(mux)

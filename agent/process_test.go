@@ -30,8 +30,8 @@ import (
 	"rota/internal/engine/simulated"
 )
 
-// TestMain makes the test binary its own agent, its own supervisor, what makes HTTP calls, and
-// a simulated engine.
+// TestMain makes the test binary its own agent, its own supervisor, what makes HTTP calls, a
+// simulated engine, and what looks at one.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == simulated.Command {
 		os.Exit(simulated.Main(context.Background(), os.Args[2:], os.Stderr))
@@ -48,6 +48,9 @@ func TestMain(m *testing.M) {
 			os.Exit(exitCode(supervise(os.Args[2:])))
 		case "agent":
 			os.Exit(exitCode(agentMain(os.Args[2], os.Args[3:])))
+		case "engine-state":
+			fmt.Print(engineState(os.Args[2]))
+			os.Exit(0)
 		}
 	}
 	os.Exit(m.Run())

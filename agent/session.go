@@ -177,6 +177,9 @@ func (a *agent) assignment(p *plan.Plan, incarnation uint64, as *rotav1.Assignme
 		Key:  plan.Key{Action: as.GetActionId(), Attempt: as.GetAttempt(), Incarnation: incarnation},
 		Stop: as.GetStop(), Engine: engineOf(as), Freeze: as.GetFreeze(),
 	}
+	for _, gpu := range as.GetGpus() {
+		out.GPUs = append(out.GPUs, int(gpu))
+	}
 	cpus, err := a.specs.cpus(as.GetCpus())
 	if a.inv.Pinned {
 		out.CPUs = cpus

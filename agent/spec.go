@@ -72,7 +72,7 @@ func (s specifier) spec(key plan.Key, as *rotav1.Assignment) (runtime.Spec, erro
 	spec := runtime.Spec{
 		Key: key, MemoryBytes: as.GetMemoryBytes(), Timeout: as.GetRunTimeout().AsDuration(),
 		Dir: as.GetCommand().GetDir(), Trajectory: as.GetTrajectoryId(), Throttles: len(as.GetQuotaKeys()) > 0,
-		Stdin: as.GetStdin(),
+		Stdin: as.GetStdin(), Call: as.GetHttp() != nil,
 	}
 	if as.Tty != nil {
 		size := terminal(as.GetTty())
@@ -208,7 +208,7 @@ func (s specifier) leastEnv(spec runtime.Spec) map[string]string {
 	switch {
 	case filepath.IsAbs(spec.Dir):
 		env["HOME"] = spec.Dir
-	case spec.Trajectory == 0:
+	case spec.Trajectory == 0 || spec.Call:
 		env["HOME"] = runtime.WorkDir(s.runtimeDir, spec.Key)
 	} // else the supervisor says it: the directory of the trajectory
 	return env

@@ -123,7 +123,7 @@ func TestAnHTTPCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := assignment(41)
-	a.Command, a.Http, a.Cpus, a.RunTimeout = nil, call, nil, durationpb.New(time.Minute)
+	a.Command, a.Http, a.Cpus, a.RunTimeout, a.TrajectoryId = nil, call, nil, durationpb.New(time.Minute), 5
 	s := specs()
 	s.self = "/opt/{{cores}}/rota"
 	spec, err := s.spec(plan.Key{Action: 41, Attempt: 1, Incarnation: 7}, a)
@@ -133,10 +133,13 @@ func TestAnHTTPCall(t *testing.T) {
 	if got := fmt.Sprint(spec.Argv, spec.CPUs, spec.Timeout); got != "[/opt/{{cores}}/rota http-call] [] 1m0s" {
 		t.Errorf("started as %s", got)
 	}
-	for _, want := range []string{"ROTA_HTTP_CALL=" + text, "HTTPS_PROXY=http://proxy:3128", "ROTA_TOKEN_ATTEMPT=1"} {
+	for _, want := range []string{"ROTA_HTTP_CALL=" + text, "HTTPS_PROXY=http://proxy:3128", "ROTA_TOKEN_ATTEMPT=1", "HOME=/var/lib/rota/work/41.1.7"} {
 		if !slices.Contains(spec.Env, want) {
 			t.Errorf("environment %q lacks %s", spec.Env, want)
 		}
+	}
+	if !spec.Call || spec.Trajectory != 5 { // it would run as a user of the container
+		t.Errorf("started as %+v", spec)
 	}
 	s.self = ""
 	if _, err := s.spec(plan.Key{Action: 41, Attempt: 1, Incarnation: 7}, a); err == nil {

@@ -176,7 +176,7 @@ step() {
 build_next() {
 	[ -n "$next" ] && return
 	next=$dir/rota-next
-	go build -tags nextlevel -ldflags '-s -w -X rota/cmd/internal/cli.Version=next' -o "$next" ./cmd/rota
+	CGO_ENABLED=0 go build -trimpath -tags nextlevel -ldflags '-s -w -X rota/cmd/internal/cli.Version=next' -o "$next" ./cmd/rota
 }
 
 # --- the day

@@ -47,6 +47,27 @@ func (x *execution) updateNamespace(c *logv1.UpdateNamespace) *logv1.Result {
 	return &logv1.Result{Count: 1}
 }
 
+// keepToLimit gives up the nodes that are reserved for actions of a namespace whose limits forbid them
+// now, because these are lower or because resumed attempts took what was left: nobody else could use
+// the nodes, for as long as that lasts.
+func (x *execution) keepToLimit(ns state.NamespaceID) {
+	if !x.s.AnySettings() || x.s.HeldBy(ns).Promised == (state.Promised{}) {
+		return
+	}
+	var reserved []state.ActionID
+	x.s.Nodes(0, func(n *state.Node) bool {
+		if a := x.s.Action(n.ReservedFor); a != nil && a.Namespace == ns {
+			reserved = append(reserved, a.ID)
+		}
+		return true
+	})
+	for _, id := range reserved {
+		if a := x.s.Action(id); a.ReservedOn != 0 && sched.LimitOf(x.s, a) != order.NoLimit {
+			x.dirty.add(x.unreserve(a).Queue())
+		}
+	}
+}
+
 // mayOpen refuses one more trajectory of a namespace than its limits allow for.
 func (x *execution) mayOpen(ns *state.Namespace, memory uint64) *logv1.Result {
 	if !x.s.AnySettings() {

@@ -47,7 +47,7 @@ func since(c *logv1.Command) state.Level {
 		c.GetSuspendTrajectory() != nil, c.GetMoveGenerations() != nil, c.GetPredictGenerations() != nil, c.GetChangeWorkerPool() != nil, c.GetSetAffinity() != nil, c.GetOpenTrajectory().GetGeneration() != nil,
 		c.GetOpenTrajectory().GetContainer(), c.GetOpenTrajectory().GetPauseAtTimeout(),
 		isRollouts(c), isSnapshots(c), isAccess(c), c.Token != "", c.GetStageRestore() != nil, c.GetCommitRestore() != nil, c.GetRefound() != nil,
-		c.GetUpdateNamespace() != nil, len(c.GetSubmitJob().GetLabels()) > 0,
+		c.GetUpdateNamespace() != nil, len(c.GetSubmitJob().GetLabels()) > 0, slices.ContainsFunc(c.GetSubmitJob().GetHooks(), hooksResizing),
 		c.GetRegisterReward() != nil, c.GetRemoveReward() != nil, c.GetReportRewards() != nil,
 		c.GetSetGroupMembers() != nil, len(c.GetCreateNodeGroup().GetMembers()) > 0, c.GetCreateNodeGroup().GetSelector() != nil:
 		return sched.LevelResizing
@@ -58,6 +58,11 @@ func since(c *logv1.Command) state.Level {
 // sinceResizing: the action has a field of that feature level.
 func sinceResizing(a *logv1.Action) bool {
 	return a.Fixed || a.SizeHint > 0 || a.GangSize > 0 || a.GangSpread || len(a.Labels) > 0
+}
+
+// hooksResizing: an action of the hooks has such a field.
+func hooksResizing(h *logv1.DeploymentHooks) bool {
+	return slices.ContainsFunc([]*logv1.Action{h.Sleep, h.Wake, h.Prefetch}, func(a *logv1.Action) bool { return a != nil && sinceResizing(a) })
 }
 
 // reportsResizing: the report has a field of that feature level.

@@ -8,6 +8,7 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
+	"rota/sched"
 	"rota/sched/schedtest"
 )
 
@@ -173,5 +174,22 @@ func TestAdaptingNeedsItsLevel(t *testing.T) {
 	report = parseCommand(t, lines[3])[0]
 	if Suit(report.GetReportAttempts(), state.LevelMax); len(report.GetReportAttempts().Reports[0].Usage) != 1 {
 		t.Error("a report loses what the level knows that it used")
+	}
+}
+
+// TestHooksNeedTheirLevel: an action of a hook may have what only a level knows, as any other.
+func TestHooksNeedTheirLevel(t *testing.T) {
+	for _, x := range []struct {
+		action *logv1.Action
+		want   state.Level
+	}{
+		{&logv1.Action{CoresMin: 1}, state.LevelMin},
+		{&logv1.Action{Fixed: true}, sched.LevelResizing},
+		{&logv1.Action{Labels: []*logv1.Label{{Key: "a"}}}, sched.LevelResizing},
+	} {
+		job := &logv1.SubmitJob{Hooks: []*logv1.DeploymentHooks{{}, {Wake: x.action}}}
+		if got := since(&logv1.Command{Verb: &logv1.Command_SubmitJob{SubmitJob: job}}); got != x.want {
+			t.Errorf("%v needs level %d, want %d", x.action, got, x.want)
+		}
 	}
 }

@@ -60,6 +60,10 @@ func (x *execution) registerNode(c *logv1.RegisterNode) *logv1.Result {
 	}
 	r = x.enterNode(x.s.NodeByName(c.Name), row)
 	if old != nil && old.Pool != row.Pool {
+		for _, q := range x.queuesOf(old) { // who waited behind those that only this node could take
+			x.dirty.add(q)
+		}
+		x.wakeGangs(old.Pool)
 		x.leavePool(old.Pool)
 	}
 	return r

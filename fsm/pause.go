@@ -238,6 +238,7 @@ func (x *execution) thaw() {
 				break
 			}
 			x.letGoOn(ns)
+			x.keepToLimit(ns)
 		}
 		id, ok := x.thaws.pop()
 		if !ok {

@@ -3,6 +3,7 @@ package fsm
 import (
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
+	"rota/sched/place"
 )
 
 // Bounds of a trajectory. That of its live actions bounds what it costs to place
@@ -86,6 +87,9 @@ func (x *execution) openTrajectory(c *logv1.OpenTrajectory) *logv1.Result {
 		group.store()
 	}
 	x.dirty.add(state.QueueOf(state.PoolQueue, p.ID))
+	if x.s.SettingsOf(ns.ID).MemoryMax > 0 {
+		x.mayGoOn.add(ns.ID) // less memory is left for actions with a reservation
+	}
 	x.fork(t.ID, state.FileSnapshotID(c.SnapshotId))
 	x.remember(c.Request, state.VerbOpenTrajectory, uint64(t.ID), 1)
 	return &logv1.Result{FirstId: uint64(t.ID), Count: 1}
@@ -129,6 +133,12 @@ func (x *execution) place(t *state.Trajectory, n *state.Node) {
 		}
 	}
 	x.dirty.add(state.QueueOf(state.NodeQueue, n.ID))
+	// A reservation keeps the trajectory's own actions from starting, so it must not wait for memory
+	// that only the end of the trajectory gives back.
+	n = x.s.Node(n.ID)
+	if a := x.s.Action(n.ReservedFor); a != nil && !place.CouldRun(x.s, n, a) {
+		x.dirty.add(x.unreserve(a).Queue())
+	}
 }
 
 // waitsNoMore clears what is known only of those that wait for a node.

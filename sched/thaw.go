@@ -36,9 +36,13 @@ func Thaw(v *state.State, n *state.Node, t *state.Attempt) Thawing {
 // holds and what it lets go on already. One that alone has more than a limit that was lowered goes on
 // when the namespace holds nothing else.
 func MayThaw(v *state.State, a *state.Action, t *state.Attempt) bool {
-	s, held := v.SettingsOf(a.Namespace), v.HeldBy(a.Namespace)
+	s := v.SettingsOf(a.Namespace)
+	if s.CoresMax == 0 {
+		return true // what it holds may take a walk over all nodes
+	}
+	held := v.HeldBy(a.Namespace)
 	others := held.Cores + held.Resuming
-	return s.CoresMax == 0 || others == 0 || others+int(t.Width) <= int(s.CoresMax)
+	return others == 0 || others+int(t.Width) <= int(s.CoresMax)
 }
 
 // paused reports whether an action waits for its trajectory to be resumed.

@@ -29,6 +29,7 @@ type dialer struct {
 	outputs *byAddress[rotav1connect.OutputServiceClient]
 	trees   *byAddress[rotav1connect.FileServiceClient]
 	inputs  *byAddress[rotav1connect.StreamServiceClient]
+	meters  *byAddress[rotav1connect.UsageServiceClient]
 }
 
 // byAddress keeps what was made for an address.
@@ -62,6 +63,7 @@ func newDialer(f pki.Files) (dialer, error) {
 	d.outputs = &byAddress[rotav1connect.OutputServiceClient]{make: d.newOutput}
 	d.trees = &byAddress[rotav1connect.FileServiceClient]{make: d.newFiles}
 	d.inputs = &byAddress[rotav1connect.StreamServiceClient]{make: d.newStreams}
+	d.meters = &byAddress[rotav1connect.UsageServiceClient]{make: d.newUsage}
 	return d, nil
 }
 
@@ -115,6 +117,13 @@ func (d dialer) streams(addr string) rotav1connect.StreamServiceClient { return 
 func (d dialer) newStreams(addr string) rotav1connect.StreamServiceClient {
 	return rotav1connect.NewStreamServiceClient(d.agents, httpx.BaseURL(addr, d.tls), codec.ForClient(),
 		connect.WithReadMaxBytes(64<<10), connect.WithAcceptCompression("gzip", nil, nil))
+}
+
+func (d dialer) usage(addr string) rotav1connect.UsageServiceClient { return d.meters.of(addr) }
+
+// newUsage bounds what an agent may answer: some numbers for each attempt of a node.
+func (d dialer) newUsage(addr string) rotav1connect.UsageServiceClient {
+	return rotav1connect.NewUsageServiceClient(d.agents, httpx.BaseURL(addr, d.tls), codec.ForClient(), connect.WithReadMaxBytes(outputBytesMax))
 }
 
 func (d dialer) close() {

@@ -124,15 +124,16 @@ func (c *children) Forget(_ context.Context, keys []plan.Key) error {
 	return nil
 }
 
-func (c *children) Resize(context.Context, plan.Key, []int) error       { return nil }
-func (c *children) Freeze(context.Context, plan.Key, bool) error        { return nil }
-func (c *children) KeepTrajectories(context.Context, []uint64) error    { return nil }
-func (c *children) MakeTrajectory(context.Context, uint64) (int, error) { return 0, nil }
-func (c *children) Exits() <-chan plan.Exit                             { return nil }
-func (c *children) SetDeadline(context.Context, int64) error            { return nil }
-func (c *children) Describe() runtime.Description                       { return runtime.Description{} }
-func (c *children) Stop(context.Context) error                          { return nil }
-func (c *children) Close() error                                        { return nil }
+func (c *children) Resize(context.Context, plan.Key, []int) error          { return nil }
+func (c *children) Freeze(context.Context, plan.Key, bool) error           { return nil }
+func (c *children) KeepTrajectories(context.Context, []uint64) error       { return nil }
+func (c *children) Measure(context.Context, uint64) ([]runtime.Use, error) { return nil, nil }
+func (c *children) MakeTrajectory(context.Context, uint64) (int, error)    { return 0, nil }
+func (c *children) Exits() <-chan plan.Exit                                { return nil }
+func (c *children) SetDeadline(context.Context, int64) error               { return nil }
+func (c *children) Describe() runtime.Description                          { return runtime.Description{} }
+func (c *children) Stop(context.Context) error                             { return nil }
+func (c *children) Close() error                                           { return nil }
 
 // crash kills every engine as kill -9 does.
 func (c *children) crash() {

@@ -86,7 +86,7 @@ func (j *Journal) open(bootID string) error {
 	if j.file, err = os.OpenFile(j.path, os.O_RDWR, 0); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	if err := j.cut(int64(valid)); err != nil {
+	if err := j.cut(int64(valid), valid < len(data)); err != nil {
 		return err
 	}
 	if c.boot == bootID {
@@ -96,10 +96,14 @@ func (j *Journal) open(bootID string) error {
 }
 
 // cut drops the torn tail, durably: an append over it must not be mistaken for
-// the rest of a frame.
-func (j *Journal) cut(size int64) error {
-	if err := j.file.Truncate(size); err != nil {
-		return fmt.Errorf("journal: cut torn tail: %w", err)
+// the rest of a frame. Where nothing is torn the file is not truncated, as that would
+// free the space that is reserved behind its end, and the disk may be full.
+func (j *Journal) cut(size int64, torn bool) error {
+	if torn {
+		if err := j.file.Truncate(size); err != nil {
+			return fmt.Errorf("journal: cut torn tail: %w", err)
+		}
+		j.reserve = record.Reserve(j.file, size)
 	}
 	if _, err := j.file.Seek(size, io.SeekStart); err != nil {
 		return fmt.Errorf("journal: %w", err)

@@ -39,11 +39,8 @@ func (s *Store) copyOf(ctx context.Context, p *pins, path string) ([]Layer, erro
 }
 
 // copyInto fills a directory with the files of its snapshot, which is one layer where files are
-// copied. What an earlier try has left is removed first. A try that fails leaves no files.
+// copied, see Begin. What an earlier try has left is removed first. A try that fails leaves no files.
 func (s *Store) copyInto(ctx context.Context, trajectory uint64, h *home) error {
-	if len(h.Lower) != 1 {
-		return fmt.Errorf("the snapshot has %d layers, and this agent cannot mount them", len(h.Lower))
-	}
 	if err := empty(h.Path); err != nil {
 		return err
 	}

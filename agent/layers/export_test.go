@@ -22,6 +22,21 @@ func (s *Store) OnWrite(fn func(path string) error) {
 // OnSync has files written to disk by another function, as soon as a snapshot is taken.
 func (s *Store) OnSync(fn func() error) { s.sync, s.settleDelay = fn, 0 }
 
+// CanMount has the store mount layers, or not.
+func (s *Store) CanMount(can bool) {
+	s.probing.Lock()
+	defer s.probing.Unlock()
+	s.overlays = can
+}
+
+// OnProbe has another function find out whether layers can be mounted, from now on.
+func (s *Store) OnProbe(fn func() error) {
+	s.probing.Lock()
+	defer s.probing.Unlock()
+	s.probe = func(string) error { return fn() }
+	s.tryMounts()
+}
+
 // Pinned are the layers that Sweep leaves alone though no record may name them.
 func (s *Store) Pinned() int {
 	s.mu.Lock()

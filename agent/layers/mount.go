@@ -127,29 +127,79 @@ func unmount(path string) error {
 	return err
 }
 
-// probe reports whether this process can mount layers of other users on the file system of a
+// Overlays reports whether snapshots share files. Otherwise they are copied.
+func (s *Store) Overlays() bool {
+	s.probing.Lock()
+	defer s.probing.Unlock()
+	return s.overlays
+}
+
+// mounts is Overlays for what is about to take or use a snapshot: what could not be told before is tried
+// again. If the answer is not certain, why says what is in the way.
+func (s *Store) mounts() (can bool, why error) {
+	s.probing.Lock()
+	defer s.probing.Unlock()
+	if s.unknown != nil {
+		if s.tryMounts(); s.overlays {
+			s.log.Info("layers can be mounted now")
+		}
+	}
+	return s.overlays, s.unknown
+}
+
+// tryMounts finds out whether layers can be mounted. A lack of something, such as room on the disk, says
+// nothing about that: it would turn layers off for as long as the agent runs.
+func (s *Store) tryMounts() {
+	err := s.probe(filepath.Join(s.dir, "probe"))
+	s.overlays, s.unknown = err == nil, nil
+	if lacks(err) {
+		s.unknown = err
+	}
+}
+
+// lacks reports whether an error is about something that there may be enough of later.
+func lacks(err error) bool {
+	for _, passing := range []error{unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.EAGAIN, unix.ENOMEM} {
+		if errors.Is(err, passing) {
+			return true
+		}
+	}
+	return false
+}
+
+var errNotRoot = errors.New("layers are mounted by root only")
+
+// probe is an error if this process cannot mount layers of other users on the file system of a
 // directory, which it makes and removes.
-func probe(dir string) bool {
+func probe(dir string) error {
+	if os.Geteuid() != 0 {
+		return errNotRoot
+	}
 	_ = unix.Unmount(filepath.Join(dir, "at"), unix.UMOUNT_NOFOLLOW)
 	_ = os.RemoveAll(dir)
 	defer os.RemoveAll(dir)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for _, d := range []string{dir, at("lower"), at("upper"), at("work"), at("at")} {
-		if os.Mkdir(d, dirMode) != nil {
-			return false
+		if err := os.Mkdir(d, dirMode); err != nil {
+			return err
 		}
 	}
-	if os.Geteuid() != 0 || os.Lchown(at("lower"), 1, 1) != nil || os.WriteFile(at("lower/file"), nil, 0o600) != nil {
-		return false
+	if err := errors.Join(os.Lchown(at("lower"), 1, 1), os.WriteFile(at("lower/file"), nil, 0o600)); err != nil {
+		return err
 	}
 	mapped, err := mapOwner(at("lower"), owner{1, 1}, owner{2, 2})
 	if err != nil {
-		return false
+		return err
 	}
 	defer mapped.Close()
-	if overlay(at("at"), fmt.Sprintf("/proc/self/fd/%d", mapped.Fd()), at("upper"), at("work")) != nil {
-		return false
+	if err := overlay(at("at"), fmt.Sprintf("/proc/self/fd/%d", mapped.Fd()), at("upper"), at("work")); err != nil {
+		return err
 	}
 	defer func() { _ = unix.Unmount(at("at"), unix.UMOUNT_NOFOLLOW) }()
-	return os.Rename(at("at/file"), at("at/other")) == nil && os.WriteFile(at("at/third"), nil, 0o600) == nil
+	err = errors.Join(os.Rename(at("at/file"), at("at/other")), os.WriteFile(at("at/third"), nil, 0o600))
+	if errors.Is(err, unix.EROFS) {
+		// So the kernel mounts it without room for a directory of its own.
+		err = errors.Join(err, unix.ENOSPC)
+	}
+	return err
 }

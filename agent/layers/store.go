@@ -85,8 +85,6 @@ type Store struct {
 	// homeOf is where the directory of a trajectory is.
 	homeOf func(trajectory uint64) string
 	log    hclog.Logger
-	// overlays: layers can be mounted.
-	overlays bool
 	// room is how many bytes copies may take.
 	room func() (bytes uint64, err error)
 	// removeAll removes a tree of files.
@@ -97,6 +95,13 @@ type Store struct {
 	sync        func() error
 	settleDelay time.Duration
 	boot        string
+
+	// probing is held while it is found out whether layers can be mounted, with probe, which makes a
+	// directory for that. overlays: they can. unknown is what kept that from being found out; nil: it was.
+	probing  sync.Mutex
+	probe    func(dir string) error
+	overlays bool
+	unknown  error
 
 	// records is held while the record of a snapshot that there is already is written or removed.
 	records sync.Mutex
@@ -118,7 +123,7 @@ type Store struct {
 // while files are copied.
 func Open(dir string, homeOf func(trajectory uint64) string, log hclog.Logger, mounts bool, room func() (bytes uint64, err error)) (*Store, error) {
 	s := &Store{dir: dir, homeOf: homeOf, log: log, room: room, removeAll: os.RemoveAll, write: record.ReplaceJSON, pinned: map[string]int{},
-		sync: func() error { return syncFileSystem(dir) }, settleDelay: settleDelay}
+		sync: func() error { return syncFileSystem(dir) }, settleDelay: settleDelay, probe: probe}
 	s.boot, _ = record.BootID() // without it, files count as being on disk
 	for _, name := range []string{snapshotsName, homesName, layersName, removedName} {
 		if err := os.MkdirAll(filepath.Join(dir, name), dirMode); err != nil {
@@ -131,7 +136,11 @@ func Open(dir string, homeOf func(trajectory uint64) string, log hclog.Logger, m
 			}
 		}
 	}
-	s.overlays = mounts && probe(filepath.Join(dir, "probe"))
+	if mounts {
+		if s.tryMounts(); s.unknown != nil {
+			log.Warn("whether layers can be mounted cannot be told now; trying again when a snapshot is taken or used", "error", s.unknown)
+		}
+	}
 	for _, name := range []string{layersName, removedName} {
 		entries, err := os.ReadDir(filepath.Join(dir, name))
 		if err != nil {
@@ -160,9 +169,6 @@ func Open(dir string, homeOf func(trajectory uint64) string, log hclog.Logger, m
 	}
 	return s, nil
 }
-
-// Overlays reports whether snapshots share files. Otherwise they are copied.
-func (s *Store) Overlays() bool { return s.overlays }
 
 // recover makes a directory what its record says.
 func (s *Store) recover(id uint64) error {

@@ -23,8 +23,9 @@ func (s *Store) Take(ctx context.Context, id uint64, root string, trajectory uin
 	p := s.newPins() // the trajectory may end before the record of the snapshot is written
 	defer p.release()
 	var layers []Layer
+	mounts, _ := s.mounts()
 	switch {
-	case !s.overlays, h != nil && h.Upper != "" && len(h.Lower) >= depthMax:
+	case !mounts, h != nil && h.Upper != "" && len(h.Lower) >= depthMax:
 		layers, err = s.copyOf(ctx, p, path)
 	case h != nil && h.Upper != "":
 		layers, err = s.push(p, trajectory, path, h)
@@ -138,49 +139,114 @@ func (s *Store) work(layer string) string { return filepath.Join(s.dir, layersNa
 // Begin gives a new, empty directory the files of a snapshot, as those of its owner. A directory
 // that has begun already is left alone.
 func (s *Store) Begin(ctx context.Context, id, trajectory uint64, path string) error {
-	h, err := s.home(trajectory)
-	switch {
-	case err != nil || h != nil && h.began():
+	before, err := s.home(trajectory)
+	if err != nil || before != nil && before.began() {
 		return err
-	case h != nil:
-		return s.copyInto(ctx, trajectory, h) // an earlier try was cut short
 	}
 	p := s.newPins()
 	defer p.release()
-	snap, err := s.snapshot(p, id)
-	if err != nil {
+	h := new(home)
+	if before != nil { // an earlier try was cut short
+		*h = *before
+	} else if h, err = s.beginning(p, id, path); err != nil {
 		return err
 	}
-	own, err := ownerOf(path)
-	if err != nil {
+	mounts, why := s.mounts()
+	if mounts {
+		return s.beginMount(p, trajectory, before, h)
+	}
+	return s.beginCopy(ctx, trajectory, before, h, why)
+}
+
+// beginCopy copies the files of a snapshot into a directory. Why is what keeps layers from being mounted
+// just now; nil: they never are. What can only be mounted leaves no record.
+func (s *Store) beginCopy(ctx context.Context, trajectory uint64, before, h *home, why error) error {
+	if len(h.Lower) != 1 {
+		err := fmt.Errorf("the snapshot has %d layers, and this agent cannot mount them", len(h.Lower))
+		if why != nil {
+			err = fmt.Errorf("%w now: %w", err, why)
+		}
 		return err
 	}
-	like := own
-	if snap.Root != "" { // the users are those of the container, which are the same in all of them
-		own = snap.Layers[0].owner
-		if like, err = ownerOf(s.files(snap.Layers[0].Name)); err != nil {
+	if before == nil {
+		if _, err := s.likeIn(h); err != nil {
 			return err
 		}
-		if err := os.Lchown(path, int(like.UID), int(like.GID)); err != nil {
-			return err
-		}
-	}
-	h = &home{Path: path, Lower: snap.Layers, Root: snap.Root, Owner: &own}
-	if !s.overlays {
 		if err := s.write(s.record(homesName, trajectory), h); err != nil {
 			return err
 		}
-		return s.copyInto(ctx, trajectory, h)
+	}
+	return s.copyInto(ctx, trajectory, h)
+}
+
+// beginning is the record of a directory that is to begin with a snapshot.
+func (s *Store) beginning(p *pins, id uint64, path string) (*home, error) {
+	snap, err := s.snapshot(p, id)
+	if err != nil {
+		return nil, err
+	}
+	own, err := ownerOf(path)
+	if err != nil {
+		return nil, err
+	}
+	if snap.Root != "" { // the users are those of the container, which are the same in all of them
+		own = snap.Layers[0].owner
+	}
+	return &home{Path: path, Lower: snap.Layers, Root: snap.Root, Owner: &own}, nil
+}
+
+// beginMount mounts the layers of a snapshot over a directory. Before is the record of an earlier try
+// to copy them, which stays if this fails; nil: there was none.
+func (s *Store) beginMount(p *pins, trajectory uint64, before, h *home) error {
+	p.addAll(h.Lower)
+	like, err := s.likeIn(h)
+	if err != nil {
+		return err
+	}
+	if before != nil {
+		if err := empty(h.Path); err != nil {
+			return err
+		}
 	}
 	if h.Upper, err = s.newUpper(p, like); err != nil {
 		return err
 	}
-	record := s.record(homesName, trajectory)
-	if err := s.write(record, h); err != nil {
-		return errors.Join(err, removeFile(record))
+	if err := s.write(s.record(homesName, trajectory), h); err != nil {
+		return errors.Join(err, s.notBegun(trajectory, before))
 	}
 	if err := s.mount(h); err != nil {
-		return errors.Join(err, os.Remove(record))
+		return errors.Join(err, s.notBegun(trajectory, before))
+	}
+	return nil
+}
+
+// likeIn gives a directory that begins the owner that it is to have, and returns it.
+func (s *Store) likeIn(h *home) (owner, error) {
+	if h.Root == "" {
+		if h.Owner == nil {
+			return ownerOf(h.Path)
+		}
+		return *h.Owner, nil
+	}
+	like, err := ownerOf(s.files(h.Lower[0].Name))
+	if err != nil {
+		return owner{}, err
+	}
+	return like, os.Lchown(h.Path, int(like.UID), int(like.GID))
+}
+
+// notBegun has a directory not begun again, with the record that it had.
+func (s *Store) notBegun(trajectory uint64, before *home) error {
+	record := s.record(homesName, trajectory)
+	if before == nil {
+		return removeFile(record)
+	}
+	now, err := s.home(trajectory)
+	if err == nil && now != nil && !now.began() {
+		return nil
+	}
+	if err := s.write(record, before); err != nil {
+		return errors.Join(err, removeFile(record)) // a record of files that are not there is worse
 	}
 	return nil
 }

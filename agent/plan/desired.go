@@ -17,6 +17,8 @@ type Assignment struct {
 	Freeze uint32
 	// Engine that has to be ready before it starts; the zero value: none.
 	Engine Engine
+	// GPUs that it has to itself, by number. It starts when no engine leaves them any more.
+	GPUs []int
 	// Work is what to start, for whoever does it. Refused says in words why it cannot be
 	// started. Both matter only for an attempt that the plan does not know.
 	Work    any
@@ -99,7 +101,7 @@ func (p *Plan) want(as Assignment) {
 	}
 	t.askew = t.askew || !slices.Equal(a.wants, as.CPUs) || a.ice.pause != as.Freeze
 	a.ice.pause = as.Freeze
-	a.named, a.wants, a.engine = t.round, as.CPUs, as.Engine
+	a.named, a.wants, a.engine, a.gpus = t.round, as.CPUs, as.Engine, as.GPUs
 	if !p.link.resizes && a.phase.live() && len(a.holds) == 0 { // the supervisor does not tell
 		t.hold(a, as.CPUs)
 	}

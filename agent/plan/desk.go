@@ -25,8 +25,8 @@ type desk struct {
 }
 
 // write enters into the journal what is wanted and what may be forgotten. What is only
-// going to be refused needs no lease. An attempt that waits for its engine is not entered: it
-// would be lost with the agent.
+// going to be refused needs no lease. An attempt that waits for its engine, or for one that leaves
+// its GPUs, is not entered: it would be lost with the agent.
 func (p *Plan) write(now int64) {
 	d, s := &p.desk, &p.session
 	if d.writing != nil {

@@ -43,6 +43,10 @@
 // started again does not take it for lost. If the engine failed, the attempt ends as one that
 // could not be started.
 //
+// An attempt with GPUs and without an engine waits in the same way until no engine leaves its GPUs
+// any more: engines leave for it, and need a while to give the memory back. That ends, as an engine
+// that does not give its memory back in time is stopped.
+//
 // # The lease
 //
 // A renewal counts from when it was sent, and the deadline is a margin before its

@@ -38,6 +38,10 @@ const NoTry uint64 = 1<<64 - 1
 // when their engine is ready, and end if it failed.
 func (p *Plan) EnginesAre(engines map[Engine]EngineStatus) { p.engines = engines }
 
+// EnginesLeave tells which engines should not be ready and may still hold memory of their GPUs:
+// always all of them. Attempts without an engine do not start on these GPUs.
+func (p *Plan) EnginesLeave(leavers []Engine) { p.leavers = leavers }
+
 // EnginesRemoved tells of which models the engine is not declared any more: always all of them.
 // Attempts that wait for one end.
 func (p *Plan) EnginesRemoved(models map[string]bool) { p.removed = models }
@@ -59,9 +63,14 @@ func (p *Plan) UsesEngine(e Engine) bool {
 // the supervisor will enforce its end.
 func (p *Plan) Ready(now int64) bool { return p.ready(now) }
 
-// served reports whether an attempt has the engine that it needs, or needs none.
+// served reports whether an attempt has the engine that it needs, or needs none and has its GPUs:
+// an engine that had to leave them for it needs a while to give their memory back. Who needs an
+// engine need not ask, as that takes memory only when those that leave have given it back.
 func (p *Plan) served(a *attempt) bool {
-	return a.engine == Engine{} || p.engines[a.engine].URL != ""
+	if a.engine != (Engine{}) {
+		return p.engines[a.engine].URL != ""
+	}
+	return !slices.ContainsFunc(p.leavers, func(e Engine) bool { return slices.ContainsFunc(a.gpus, e.Has) })
 }
 
 // refuse ends an attempt whose engine failed. It has not been started. The engine must have

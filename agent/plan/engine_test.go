@@ -142,3 +142,53 @@ func TestAnEngineThatIsRemoved(t *testing.T) {
 		t.Fatalf("reported %+v", r)
 	}
 }
+
+// TestAnAttemptWaitsForTheEngineThatLeaves: an attempt without an engine starts when its GPUs are
+// free. Others do not wait.
+func TestAnAttemptWaitsForTheEngineThatLeaves(t *testing.T) {
+	n := newNode()
+	other := Engine{Model: "other", First: 2, GPUs: 1}
+	n.EnginesAre(map[Engine]EngineStatus{judge: {}, other: {URL: "http://here"}})
+	n.EnginesLeave([]Engine{judge})
+	n.Desire(Desired{Incarnation: 7, Index: 101, Assignments: []Assignment{
+		{Key: k(1), GPUs: []int{3}}, {Key: k(2), GPUs: []int{4}}, {Key: k(3)}, {Key: k(4), GPUs: []int{2}, Engine: other},
+	}})
+	n.settle()
+	for _, j := range take[Journal](n) {
+		for _, key := range j.Accept {
+			if key == k(1) {
+				t.Error("it is entered into the journal, and would be lost with the agent")
+			}
+		}
+	}
+	started := map[Key]bool{}
+	for _, s := range take[Start](n) {
+		started[s.Key] = true
+	}
+	if started[k(1)] || !started[k(2)] || !started[k(3)] || !started[k(4)] {
+		t.Errorf("started %v", started)
+	}
+	n.EnginesLeave(nil)
+	n.settle()
+	if s := take[Start](n); !accepted1(n) || len(s) != 1 || s[0].Key != k(1) {
+		t.Errorf("once the engine has left: %+v", s)
+	}
+}
+
+// TestAnEngineHasToLeaveJustBefore an attempt is started that is in the journal: it waits on.
+func TestAnEngineHasToLeaveJustBefore(t *testing.T) {
+	n := newNode()
+	n.Desire(Desired{Incarnation: 7, Index: 101, Assignments: []Assignment{{Key: k(1), GPUs: []int{3}}}})
+	if steps, _ := n.Next(n.now); len(steps) != 1 {
+		t.Fatalf("%+v", steps)
+	}
+	n.EnginesLeave([]Engine{judge})
+	n.Journaled()
+	if n.settle(); len(take[Start](n)) > 0 {
+		t.Fatal("it is started while the engine has its GPU")
+	}
+	n.EnginesLeave(nil)
+	if n.settle(); len(take[Start](n)) != 1 {
+		t.Fatal("it is not started")
+	}
+}

@@ -154,7 +154,7 @@ func (p *Plan) start(now int64) {
 		case now < a.notBefore:
 			p.callAt(a.notBefore)
 		case !p.table.available(a.wants): // somebody is to leave them first
-		case !p.served(a): // its engine was ready when it was accepted
+		case !p.served(a): // its engine was ready, or none left its GPUs, when it was accepted
 		default:
 			a.phase = starting
 			p.table.hold(a, a.wants)

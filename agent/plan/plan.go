@@ -9,6 +9,8 @@ type Plan struct {
 	table   table
 	// engines are those of the node, as far as they are known.
 	engines map[Engine]EngineStatus
+	// leavers are those that should not be ready and may hold memory of their GPUs.
+	leavers []Engine
 	// removed are the models whose engine is not declared any more.
 	removed map[string]bool
 	// queue are steps that were decided between two calls of Next.

@@ -63,6 +63,8 @@ type assigned struct {
 	cpus CPUs // the first one it keeps
 	// engine that it needs; the zero value: none.
 	engine Engine
+	// gpus that it has to itself.
+	gpus []int
 }
 
 // machine is a cluster and one node. The agent's plan is asked after everything that
@@ -93,8 +95,9 @@ type machine struct {
 	deadline  int64
 	starts    map[Key]int
 
-	// engine is how the only engine is.
+	// engine is how the only engine is. leaves: it is to give its memory back.
 	engine EngineStatus
+	leaves bool
 
 	plan  *Plan
 	again int64
@@ -125,19 +128,28 @@ func newMachine(t *rapid.T) *machine {
 // boot starts an agent.
 func (m *machine) boot() {
 	m.plan, m.connected, m.todo = New(m.journaled, m.attempts), true, nil
-	m.plan.EnginesAre(map[Engine]EngineStatus{judge: m.engine})
+	m.tellEngine()
 	m.plan.Connected(m.running(), m.ends, m.resizes, m.now)
 	m.ask()
 }
 
-// engineMoves makes the engine ready, failed or neither.
+func (m *machine) tellEngine() {
+	m.plan.EnginesAre(map[Engine]EngineStatus{judge: m.engine})
+	m.plan.EnginesLeave(nil)
+	if m.leaves {
+		m.plan.EnginesLeave([]Engine{judge})
+	}
+}
+
+// engineMoves makes the engine ready, failed or neither, and has it leave or not.
 func (m *machine) engineMoves(t *rapid.T) {
 	tries := m.engine.Tries
 	m.engine = rapid.SampledFrom([]EngineStatus{
 		{Tries: tries, FailedTry: m.engine.FailedTry}, {Tries: tries, URL: "http://here"},
 		{Tries: tries + 1, Failed: "it crashes", FailedTry: tries}, {Tries: tries, Failed: "it crashes", FailedTry: tries},
 	}).Draw(t, "engine")
-	m.plan.EnginesAre(map[Engine]EngineStatus{judge: m.engine})
+	m.leaves = rapid.Bool().Draw(t, "leaves")
+	m.tellEngine()
 	m.askSoon(t)
 }
 
@@ -163,6 +175,9 @@ func (m *machine) ask() {
 		}
 		if ok && m.plan.table.byKey[s.Key].engine == judge && (m.engine.URL == "" || s.EngineURL != m.engine.URL || !m.plan.UsesEngine(judge)) {
 			m.t.Fatalf("%v starts with the engine %+v: %+v", s.Key, m.engine, s)
+		}
+		if ok && m.leaves && m.plan.table.byKey[s.Key].engine == (Engine{}) && len(m.plan.table.byKey[s.Key].gpus) > 0 {
+			m.t.Fatalf("%v starts while the engine has its GPU", s.Key)
 		}
 	}
 	m.knowsWhatRuns()
@@ -254,8 +269,11 @@ func (m *machine) grant(t *rapid.T) {
 		cpus = free[:rapid.IntRange(0, len(free)).Draw(t, "cpus")]
 	}
 	m.assign(Key{Action: m.actions, Attempt: 1, Incarnation: m.incarnation}, cpus)
-	if rapid.IntRange(0, 2).Draw(t, "needs the engine") == 0 {
-		m.wants[len(m.wants)-1].engine = judge
+	switch as := &m.wants[len(m.wants)-1]; rapid.IntRange(0, 3).Draw(t, "needs the engine") {
+	case 0:
+		as.engine, as.gpus = judge, []int{2, 3}
+	case 1:
+		as.gpus = []int{3}
 	}
 }
 
@@ -284,7 +302,7 @@ func (m *machine) cancel(t *rapid.T) {
 func (m *machine) desired() Desired {
 	d := Desired{Incarnation: m.incarnation, Fenced: !m.lives, Index: m.index}
 	for _, as := range m.wants {
-		d.Assignments = append(d.Assignments, Assignment{Key: as.key, Stop: as.stop, CPUs: sorted(as.cpus), Engine: as.engine})
+		d.Assignments = append(d.Assignments, Assignment{Key: as.key, Stop: as.stop, CPUs: sorted(as.cpus), Engine: as.engine, GPUs: as.gpus})
 	}
 	return d
 }
@@ -590,8 +608,8 @@ func (m *machine) until(end int64) {
 // heal lets everything go well for a while. Then every attempt has ended, its end was
 // reported, and nobody remembers it.
 func (m *machine) heal() {
-	m.engine = EngineStatus{URL: "http://here"}
-	m.plan.EnginesAre(map[Engine]EngineStatus{judge: m.engine})
+	m.engine, m.leaves = EngineStatus{URL: "http://here"}, false
+	m.tellEngine()
 	for range 10 {
 		m.round()
 		m.until(m.now + 2*resizeAgain)

@@ -26,6 +26,8 @@ type attempt struct {
 	work  any
 	// engine that has to be ready before it starts.
 	engine Engine
+	// gpus are those that it has to itself.
+	gpus []int
 	// awaits: the engine was looked at. It had been tried so often before.
 	awaits      bool
 	triesBefore uint64

@@ -205,7 +205,7 @@ func (r *runner) enterCell(path string) error {
 	if r.owner.tmp == "" {
 		return nil
 	}
-	return hideTmp(r.owner.tmp, path, r.dir, r.ownDir, r.owner.home, r.coresDir, r.throttleDir)
+	return hideTmp(r.owner, []string{path, r.dir}, []string{r.ownDir, r.owner.home, r.coresDir, r.throttleDir})
 }
 
 func (r *runner) leaveCell() error {

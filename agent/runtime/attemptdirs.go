@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -18,9 +19,19 @@ type attemptDirs struct {
 	log  hclog.Logger
 }
 
-// newAttemptDirs also removes what earlier supervisors left.
+// newAttemptDirs also removes what earlier supervisors left. The folder itself stays: a disk that is
+// full may have no room to make it again.
 func newAttemptDirs(root *os.Root, name string, log hclog.Logger) (attemptDirs, error) {
-	return attemptDirs{root, name, log}, errors.Join(root.RemoveAll(name), root.Mkdir(name, 0o711))
+	d := attemptDirs{root, name, log}
+	err := root.Mkdir(name, 0o711)
+	if !errors.Is(err, os.ErrExist) {
+		return d, err
+	}
+	left, err := fs.ReadDir(root.FS(), name)
+	for _, e := range left {
+		err = errors.Join(err, root.RemoveAll(filepath.Join(name, e.Name())))
+	}
+	return d, err
 }
 
 // of is the folder of an attempt, in the data directory.

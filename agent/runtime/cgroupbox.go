@@ -224,7 +224,11 @@ func (b *cgroupBox) usage() usage {
 	if b.sealed != nil {
 		return *b.sealed
 	}
-	var u usage
+	return b.consumed()
+}
+
+// consumed is what the cgroups say of the past.
+func (b *cgroupBox) consumed() (u usage) {
 	if v2 := b.all.v2; v2 != nil {
 		u.cpu = time.Duration(readField(filepath.Join(b.dir(v2), "cpu.stat"), "usage_usec")) * time.Microsecond
 	} else if h := b.all.holder("cpuacct"); h != nil {

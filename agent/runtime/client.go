@@ -204,6 +204,13 @@ func (c *Client) MakeTrajectory(ctx context.Context, trajectory uint64) (running
 	return int(resp.GetRunning()), err
 }
 
+// Measure implements Runtime.
+func (c *Client) Measure(ctx context.Context, trajectory uint64) ([]Use, error) {
+	resp := new(supervisorv1.MeasureResponse)
+	err := c.call(ctx, methodMeasure, &supervisorv1.MeasureRequest{Session: c.session, Trajectory: trajectory}, resp)
+	return mapped(resp.GetUses(), useOf), err
+}
+
 // WriteInput implements Runtime.
 func (c *Client) WriteInput(ctx context.Context, key plan.Key, in Input) (InputState, error) {
 	if err := in.validate(); err != nil {

@@ -61,7 +61,10 @@ type box interface {
 	signal(sig syscall.Signal)
 	// empty reports whether no process is inside. Unreaped ones do not count.
 	empty() bool
+	// usage is what it consumed in all, once it has ended.
 	usage() usage
+	// measure is what it has consumed, and uses now, while it runs. It may be called at any time.
+	measure() usage
 	release()
 }
 
@@ -69,6 +72,8 @@ type box interface {
 type usage struct {
 	cpu        time.Duration
 	memoryPeak uint64 // bytes
+	memory     uint64 // bytes now; only of what runs
+	cache      uint64 // bytes of page cache now; only of what runs
 	oomKills   uint64
 }
 

@@ -90,18 +90,35 @@ func (o SuperviseOptions) mayOwn(uids uidRange) error {
 			return fmt.Errorf("agent lacks CAP_%s", name)
 		}
 	}
-	f, err := os.CreateTemp(o.Dir, "owner-*")
+	f, err := o.fileToOwn()
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	defer os.Remove(f.Name())
 	for _, uid := range []uint32{uids.first, uids.last} {
 		if err := f.Chown(int(uid), int(uid)); err != nil {
 			return fmt.Errorf("chown to %d: %w", uid, errors.Unwrap(err))
 		}
 	}
 	return nil
+}
+
+// fileToOwn makes a file that is gone when it is closed. On a disk that is full it is one in memory:
+// attempts must not share a user because there is no room to try.
+func (o SuperviseOptions) fileToOwn() (*os.File, error) {
+	f, err := os.CreateTemp(o.Dir, "owner-*")
+	switch {
+	case err == nil:
+		os.Remove(f.Name())
+		return f, nil
+	case !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT):
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate("owner", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make a file in memory: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "owner"), nil
 }
 
 // insist returns an error if something is missing that is not automatic.

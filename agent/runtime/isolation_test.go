@@ -1,6 +1,7 @@
 package runtime_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -207,6 +208,66 @@ func TestANamedDirectoryIsSeen(t *testing.T) {
 	first, _, _ := strings.Cut(o.AttemptUIDs, "-")
 	if want := dir + "\n" + first + "\n"; !strings.HasPrefix(string(e.Stdout), want) || !exists(filepath.Join(dir, "made")) {
 		t.Errorf("got %q %+v", e.Stdout, e)
+	}
+}
+
+// What a command names below /tmp is reached with the rights of its user, and of nobody else: a directory on the way
+// that this user may not enter keeps it out, as it would anywhere else.
+func TestWhatIsNamedIsReachedAsTheAttemptsUser(t *testing.T) {
+	o := isolated(t, "")
+	c := dial(t, o)
+	top, err := os.MkdirTemp("/tmp", "named")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(top) })
+	inside, program, link := filepath.Join(top, "way", "inside"), filepath.Join(top, "way", "inside", "program"), filepath.Join(top, "link")
+	if err := errors.Join(os.Chmod(top, 0o755), os.MkdirAll(inside, 0o755), os.Chmod(inside, 0o777), os.Symlink(inside, link),
+		os.WriteFile(program, []byte("#!/bin/sh\necho ran\n"), 0o755), os.Chmod(program, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	number := uint64(0)
+	for _, way := range []os.FileMode{0o755, 0o700, 0o750} {
+		if err := os.Chmod(filepath.Dir(inside), way); err != nil {
+			t.Fatal(err)
+		}
+		for _, trajectory := range []uint64{0, 7} {
+			for _, named := range []struct{ dir, program string }{{dir: inside}, {dir: link}, {program: program}, {program: filepath.Join(link, "program")}} {
+				number++
+				spec := inTrajectory(number, trajectory, "echo ran")
+				spec.Dir = named.dir
+				if named.program != "" {
+					spec.Argv = []string{named.program}
+				}
+				e := runOne(t, c, spec)
+				if way == 0o755 && (e.Reason != plan.ReasonExited || string(e.Stdout) != "ran\n") {
+					t.Errorf("%+v, trajectory %d, behind a directory that is open to all: %+v", named, trajectory, e)
+				}
+				if way != 0o755 && (e.Reason != plan.ReasonStartFailed || len(e.Stdout) > 0) {
+					t.Errorf("%+v, trajectory %d, behind a directory of mode %o of root: %+v", named, trajectory, way, e)
+				}
+			}
+		}
+	}
+}
+
+// The directories of a trajectory are there for its attempts, also when a command names one of them.
+func TestADirectoryOfTheTrajectoryCanBeNamed(t *testing.T) {
+	o := isolated(t, "")
+	if err := os.Chmod(filepath.Dir(o.Dir), 0o700); err != nil { // nobody else comes this way
+		t.Fatal(err)
+	}
+	c := dial(t, o)
+	runOne(t, c, inTrajectory(1, 7, "mkdir -p sub; echo kept > sub/file"))
+	spec := inTrajectory(2, 7, "cat file")
+	spec.Dir = filepath.Join(runtime.TrajectoryDir(o.Dir, 7), "sub")
+	if e := runOne(t, c, spec); string(e.Stdout) != "kept\n" {
+		t.Errorf("got %+v", e)
+	}
+	spec = inTrajectory(3, 7, "cat file")
+	spec.Dir = "sub"
+	if e := runOne(t, c, spec); string(e.Stdout) != "kept\n" {
+		t.Errorf("got %+v", e)
 	}
 }
 

@@ -188,7 +188,11 @@ func openJournal(path string) (*journal, *history, error) {
 			return nil, nil, fmt.Errorf("cut the torn tail off the supervisor journal: %w", err)
 		}
 	}
-	return &journal{path: path, file: f, size: end}, h, nil
+	j := &journal{path: path, file: f, size: end}
+	if torn {
+		j.reserve = files.Reserve(f, end) // the cut has freed what was reserved
+	}
+	return j, h, nil
 }
 
 // write appends records with one write(2).
@@ -209,32 +213,38 @@ func (j *journal) write(recs ...*record) error {
 		if cut := j.file.Truncate(j.size); cut != nil {
 			err = errors.Join(err, cut)
 		}
+		j.reserve = files.Reserve(j.file, j.size) // the cut has freed what was reserved
 		return fmt.Errorf("%w: %w", ErrJournal, err)
 	}
 	j.size += int64(len(b))
 	return nil
 }
 
-// rewrite replaces the journal by these records, atomically.
-func (j *journal) rewrite(recs []*record) error {
+// rewrite replaces the journal by these records, atomically. If it fails, the journal is as it was.
+func (j *journal) rewrite(recs []*record) (err error) {
 	tmp := j.path + ".new"
 	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("compact supervisor journal: %w", err)
 	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(tmp) // the disk may be full
+		}
+	}()
 	next := &journal{path: j.path, file: f}
 	for _, r := range recs {
 		if err := next.write(r); err != nil {
-			f.Close()
 			return fmt.Errorf("compact supervisor journal: %w", err)
 		}
 	}
 	if err := os.Rename(tmp, filepath.Clean(j.path)); err != nil {
-		f.Close()
 		return fmt.Errorf("compact supervisor journal: %w", err)
 	}
 	j.file.Close()
 	next.buf = j.buf
+	next.reserve = files.Reserve(f, next.size) // there may have been no room beside the old file
 	*j = *next
 	return nil
 }

@@ -35,7 +35,7 @@ type owner struct {
 	trajectory uint64   // 0: this attempt only
 }
 
-// owners gives each attempt outside trajectories, and each trajectory, a user and a
+// owners gives each attempt outside trajectories, each HTTP call, and each trajectory, a user and a
 // /tmp. No two that run have the same user. A trajectory has a directory that lasts, too.
 // What a supervisor knows of trajectories is on disk: their directories belong to their
 // user, and are found again after a restart.
@@ -177,7 +177,7 @@ func (o *owners) contained(id uint64) bool {
 func (o *owners) take(spec *Spec) (owner, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if spec.Trajectory != 0 {
+	if spec.Trajectory != 0 && !spec.Call {
 		return o.takeTrajectory(spec.Trajectory, spec.Sandbox != nil)
 	}
 	user, err := o.free()

@@ -50,6 +50,11 @@ func TestASandboxTakesNobodysUser(t *testing.T) {
 		if _, err := o.take(&Spec{Trajectory: id, Sandbox: &Sandbox{}}); err != nil {
 			t.Error(err)
 		}
+		call, err := o.take(&Spec{Trajectory: id, Call: true})
+		if err != nil || call.user.uid != 70002 || call.home != "" {
+			t.Errorf("an HTTP call of trajectory %d is made as %+v, %v", id, call, err)
+		}
+		o.give(call)
 	}
 	own, err := o.take(&Spec{Trajectory: 2})
 	if err != nil || own.user.uid != 70001 || !slices.Equal(own.groups, []uint32{70001}) {

@@ -10,8 +10,8 @@ import (
 // trajectoryVariable names the directory of an attempt's trajectory in its environment.
 const trajectoryVariable = "ROTA_TRAJECTORY_DIR"
 
-// WorkDir is the working directory of an attempt outside trajectories whose Spec
-// names none, in a supervisor's directory.
+// WorkDir is the working directory of an attempt outside trajectories, or of an HTTP call, whose
+// Spec names none, in a supervisor's directory.
 func WorkDir(dir string, key plan.Key) string {
 	return filepath.Join(dir, workName, key.String())
 }

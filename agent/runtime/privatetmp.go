@@ -17,10 +17,11 @@ var privateDirs = []string{"/tmp", "/var/tmp"}
 // sharedMemory is where programs make shared memory that has a name.
 const sharedMemory = "/dev/shm"
 
-// hideTmp puts a directory in the place of /tmp and /var/tmp, for the mount namespace
+// hideTmp puts the owner's directory in the place of /tmp and /var/tmp, for the mount namespace
 // of the calling thread, and an empty file system in that of /dev/shm. What is named
-// of these stays where it was: the attempt's program and its directory.
-func hideTmp(tmp string, named ...string) error {
+// of these stays where it was. A client has named the attempt's program and its directory: these
+// are there only if the attempt's user can reach them. The supervisor has made what is its own.
+func hideTmp(o owner, named, own []string) error {
 	type tree struct {
 		fd int
 		at string
@@ -31,26 +32,34 @@ func hideTmp(tmp string, named ...string) error {
 			unix.Close(t.fd)
 		}
 	}()
-	pick := func(path, at string) error {
-		fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	pick := func(at string, open func() (int, error)) error {
+		fd, err := open()
 		if err != nil {
-			return fmt.Errorf("open %s for the attempt: %w", path, err)
+			return fmt.Errorf("open %s for the attempt: %w", at, err)
 		}
 		trees = append(trees, tree{fd, at})
 		return nil
 	}
 	for _, dir := range privateDirs {
-		if err := pick(tmp, dir); err != nil {
+		if err := pick(dir, func() (int, error) { return openTree(o.tmp) }); err != nil {
 			return err
 		}
 	}
 	for _, path := range named {
+		if privateDirOf(path) == "" || inOneOf(path, own) {
+			continue
+		}
+		if err := pick(path, func() (int, error) { return openTreeAs(o, path) }); errors.Is(err, unix.ENOENT) {
+			continue // what uses it says so
+		} else if err != nil {
+			return err
+		}
+	}
+	for _, path := range own {
 		if privateDirOf(path) == "" {
 			continue
 		}
-		if err := pick(path, path); errors.Is(err, unix.ENOENT) {
-			continue // what uses it says so
-		} else if err != nil {
+		if err := pick(path, func() (int, error) { return openTree(path) }); err != nil && !errors.Is(err, unix.ENOENT) {
 			return err
 		}
 	}
@@ -64,6 +73,41 @@ func hideTmp(tmp string, named ...string) error {
 		return fmt.Errorf("mount %s for the attempt: %w", sharedMemory, err)
 	}
 	return nil
+}
+
+// openTree opens a path to be mounted elsewhere.
+func openTree(path string) (fd int, err error) {
+	return unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+}
+
+// openTreeAs is openTree for a path that a client has named. Once it is mounted, the permissions of the
+// directories that lead to it count for nothing: so they have to count here.
+func openTreeAs(o owner, path string) (fd int, err error) {
+	found := -1
+	err = o.asOnThread(func() (err error) {
+		found, err = unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+		return err
+	})
+	if errors.Is(err, errNotGivenBack) { // the thread forks all attempts: as with a box
+		fmt.Fprintln(os.Stderr, "supervisor:", err)
+		os.Exit(1)
+	}
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(found)
+	return unix.OpenTree(found, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+}
+
+// inOneOf reports whether a path is one of some directories, or below one. None is the empty one.
+func inOneOf(path string, dirs []string) bool {
+	path = filepath.Clean(path)
+	for _, dir := range dirs {
+		if dir != "" && (path == dir || strings.HasPrefix(path, dir+"/")) {
+			return true
+		}
+	}
+	return false
 }
 
 // privateDirOf returns which of privateDirs a path is in; empty: none.

@@ -22,7 +22,7 @@ type Spec struct {
 	// Throttles: it uses quotas. ROTA_THROTTLE_FILE then names a file in which it may say that
 	// their provider refused calls, and ROTA_USAGE_FILE one for what it really used.
 	Throttles bool
-	// Trajectory whose user, /tmp and directory the attempt has; 0: its own.
+	// Trajectory whose user, /tmp and directory the attempt has, unless it is a Call; 0: its own.
 	Trajectory uint64
 	// MemoryBytes limits all processes of the attempt together; 0: no limit.
 	MemoryBytes uint64
@@ -37,6 +37,9 @@ type Spec struct {
 	// Sandbox is the open container that it runs in; nil: it is a process of the node. Dir is
 	// then a directory of the container.
 	Sandbox *Sandbox
+	// Call: it makes an HTTP call. It runs outside of the sandbox of its trajectory, and has a user
+	// and directories of its own: those of the trajectory belong to users of the container.
+	Call bool
 }
 
 // Sandbox is an open container, whose rota-init starts attempts.
@@ -86,6 +89,9 @@ type Runtime interface {
 	// MakeTrajectory makes the directory of a trajectory, as its first attempt would, and says how
 	// many attempts of it run. A supervisor of an earlier release answers with an error.
 	MakeTrajectory(ctx context.Context, trajectory uint64) (running int, err error)
+	// Measure returns what the attempts of a trajectory use that run, by their actions. A
+	// supervisor of an earlier release answers with ErrVersion.
+	Measure(ctx context.Context, trajectory uint64) ([]Use, error)
 	// SetDeadline tells the supervisor when to kill everything by itself unless
 	// it hears a later deadline first. In nanoseconds of CLOCK_BOOTTIME, which
 	// agent and supervisor share; 0 means never (dev and tests only).

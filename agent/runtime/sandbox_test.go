@@ -312,6 +312,44 @@ func TestStreamsReachASandbox(t *testing.T) {
 	}
 }
 
+// An HTTP call of a trajectory with a sandbox is made outside of it, by a user of its own: that of the
+// container has the directory of the trajectory. A command must not run outside.
+func TestHTTPCallsRunBesideASandbox(t *testing.T) {
+	n := newSandboxNode(t, "")
+	apart := isolated(t, "") // as an agent that is root
+	n.o.AttemptUIDs, n.o.Namespaces = apart.AttemptUIDs, apart.Namespaces
+	n.c = another(t, n.c, n.o)
+	if e := runOne(t, n.c, n.attempt(n.open("worker"), 1, "touch /workspace/kept")); e.ExitCode != 0 || e.Reason != plan.ReasonExited {
+		t.Fatalf("a command in the sandbox: %+v", e)
+	}
+	call := func(number uint64) {
+		t.Helper()
+		s := shell(key(number), "pwd; echo up >&2; read line")
+		s.Trajectory, s.Call, s.Stdin = 1, true, true
+		start(t, n.c, s)
+		reached(t, n.c, s.Key)
+		if uses, err := n.c.Measure(t.Context(), 1); err != nil || len(uses) != 1 || uses[0].Key != s.Key {
+			t.Errorf("measured are %v, %v", uses, err)
+		}
+		feed(t, n.c, s.Key, "", 0, []byte("end\n"), true)
+		e := nextExit(t, n.c)
+		if e.Key != s.Key || e.ExitCode != 0 || e.Reason != plan.ReasonExited || string(e.Stdout) != runtime.WorkDir(n.o.Dir, s.Key)+"\n" {
+			t.Errorf("an HTTP call ended with %+v", e)
+		}
+	}
+	call(2)
+	n.c = another(t, n.c, n.o)
+	call(3)
+	s := shell(key(4), "true")
+	s.Trajectory = 1
+	if e := runOne(t, n.c, s); e.Reason != plan.ReasonStartFailed {
+		t.Errorf("a command outside of the sandbox ended with %+v", e)
+	}
+	if e := runOne(t, n.c, n.attempt(n.open("worker"), 5, "ls /workspace/kept")); e.ExitCode != 0 || e.Reason != plan.ReasonExited {
+		t.Errorf("a command in the sandbox after the calls: %+v", e)
+	}
+}
+
 // firstProcess is the ID of a sandbox's first process on the node.
 func firstProcess(t *testing.T, sb container.Sandbox) int {
 	t.Helper()

@@ -50,6 +50,7 @@ func newServer(s *supervisor) (*ttrpc.Server, error) {
 		methodWriteInput:  {Handler: s.serveWriteInput},
 		methodSignal:      method(s, s.serveSignal, &supervisorv1.SignalResponse{}),
 		methodTerminal:    method(s, s.serveTerminal, &supervisorv1.ResizeTerminalResponse{}),
+		methodMeasure:     {Handler: s.serveMeasure},
 		methodSetDeadline: method(s, s.serveSetDeadline, &supervisorv1.SetDeadlineResponse{}),
 		methodStop:        method(s, s.serveStop, &supervisorv1.StopResponse{}),
 	}})
@@ -170,6 +171,18 @@ func (s *supervisor) serveMake(_ context.Context, stream ttrpc.StreamServer) (an
 		return err
 	})
 	return resp, err
+}
+
+// serveMeasure reads files of the kernel while other requests are served.
+func (s *supervisor) serveMeasure(_ context.Context, stream ttrpc.StreamServer) (any, error) {
+	req := new(supervisorv1.MeasureRequest)
+	if err := stream.RecvMsg(req); err != nil {
+		return nil, err
+	}
+	if err := s.request(req.GetSession(), func() error { return nil }); err != nil {
+		return nil, err
+	}
+	return &supervisorv1.MeasureResponse{Uses: mapped(s.measure(req.GetTrajectory()), wireUse)}, nil
 }
 
 func (s *supervisor) serveSetDeadline(req *supervisorv1.SetDeadlineRequest) error {

@@ -120,6 +120,10 @@ type supervisor struct {
 	running   int
 	journal   *journal
 	compactAt int64
+	// compactLate is when to try again to compact a journal that could not be; zero: there is none.
+	compactLate time.Time
+	// unsaid: the journal does not say yet that this supervisor is there. Nothing starts before it does.
+	unsaid    bool
 	session   *session // of the agent that connected last; nil: none
 	idleSince time.Time
 	stopping  bool
@@ -201,7 +205,14 @@ func (s *supervisor) recover(h *history) error {
 	}
 	failpoint.Hit(failpoint.LeftoversKilled)
 	s.confine.start()
-	var err error
+	// What attempts left may fill the disk. Nothing else may need room before that is being removed.
+	root, err := s.openDir()
+	if err != nil {
+		return err
+	}
+	if s.work, err = newWorkDirs(root, s.log); err != nil {
+		return err
+	}
 	if s.output, err = newOutputStore(s.opts, s.log); err != nil {
 		return err
 	}
@@ -212,25 +223,18 @@ func (s *supervisor) recover(h *history) error {
 	if h.boot != nil && h.boot.BootID != bootID() {
 		message = "the machine was restarted"
 	}
+	var lost []*plan.Exit
 	for k := range h.started {
 		e := &plan.Exit{Key: k, Reason: plan.ReasonSupervisorLost, Message: message}
 		e.Stdout, e.Stderr = s.output.lastBytes(k)
 		s.attempts[k] = &attempt{ended: e}
+		lost = append(lost, e)
 	}
-	if len(h.started) > 0 {
-		s.log.Warn("a supervisor died before", "attempts_lost", len(h.started))
+	if len(lost) > 0 {
+		s.log.Warn("a supervisor died before", "attempts_lost", len(lost))
 	}
-	if err := s.compact(); err != nil {
-		return err
-	}
+	s.takeOver(lost)
 	if err := s.isolate(); err != nil {
-		return err
-	}
-	root, err := s.openDir()
-	if err != nil {
-		return err
-	}
-	if s.work, err = newWorkDirs(root, s.log); err != nil {
 		return err
 	}
 	if s.cores, err = newCoresFiles(root, s.log); err != nil {
@@ -266,6 +270,7 @@ func (s *supervisor) serve(ctx context.Context) error {
 		case now := <-tick.C:
 			s.output.sweep(now)
 			s.isolation.owners.sweep(now)
+			s.compactAgain(now)
 			s.endIfIdle(now)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"rota/agent/plan"
 	supervisorv1 "rota/api/gen/supervisor/v1"
@@ -31,6 +32,11 @@ func (s *supervisor) startAttempt(spec *Spec) error {
 		return fmt.Errorf("%w: %s", ErrDuplicate, spec.Key)
 	case len(s.attempts) >= attemptsMax:
 		return fmt.Errorf("%w: %d are known", ErrTooMany, len(s.attempts))
+	}
+	if s.unsaid {
+		if err := s.compact(); err != nil {
+			return fmt.Errorf("%w: %w", ErrJournal, err)
+		}
 	}
 	if err := s.journal.write(&record{Start: &spec.Key}); err != nil {
 		return err
@@ -187,15 +193,71 @@ func (s *supervisor) forget(keys []plan.Key) error {
 		delete(s.attempts, k)
 	}
 	if s.journal.size > s.compactAt || (len(s.attempts) == 0 && s.journal.size > journalBytesMin/16) {
-		return s.compact()
+		s.tryCompact(time.Now())
 	}
 	return nil
+}
+
+// compactPause is the time between tries to compact a journal for which the disk has no room.
+const compactPause = 5 * time.Second
+
+// tryCompact compacts the journal, or has it tried again later: until then it is longer than it
+// needs to be, and has room of its own to grow.
+func (s *supervisor) tryCompact(now time.Time) {
+	if now.Before(s.compactLate) {
+		return
+	}
+	if err := s.compact(); err != nil {
+		if s.compactLate.IsZero() {
+			s.log.Error("the journal stays as it is; trying again", "error", err)
+		}
+		s.compactLate = now.Add(compactPause)
+	}
+}
+
+// compactAgain compacts a journal that could not be compacted before.
+func (s *supervisor) compactAgain(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.compactLate.IsZero() {
+		s.tryCompact(now)
+	}
+}
+
+// takeOver makes the journal that of this supervisor, in which the attempts of a dead one are lost. On a
+// full disk there is no room for another file, but for some records in the old one.
+func (s *supervisor) takeOver(lost []*plan.Exit) {
+	s.tryCompact(time.Now())
+	if s.compactLate.IsZero() {
+		return
+	}
+	// First the ends: what an earlier supervisor started is not taken for something of this one.
+	full, short := []*record{}, []*record{}
+	for _, e := range lost {
+		bare := *e
+		bare.Stdout, bare.Stderr = nil, nil
+		full, short = append(full, &record{End: e}), append(short, &record{End: &bare})
+	}
+	boot := s.bootRecord()
+	err := s.journal.write(append(full, boot)...)
+	if err != nil {
+		err = s.journal.write(append(short, boot)...)
+	}
+	if err != nil {
+		s.log.Error("nothing can start until the disk has room for the journal", "error", err)
+		s.unsaid = true
+	}
+}
+
+// bootRecord says that what follows is of this supervisor.
+func (s *supervisor) bootRecord() *record {
+	return &record{Boot: &bootRecord{BootID: bootID(), PID: os.Getpid(), Cgroups: s.confine.roots()}}
 }
 
 // compact rewrites the journal to what is known now. The next time is when it
 // has doubled, so that the work stays proportional to what is written.
 func (s *supervisor) compact() error {
-	recs := []*record{{Boot: &bootRecord{BootID: bootID(), PID: os.Getpid(), Cgroups: s.confine.roots()}}}
+	recs := []*record{s.bootRecord()}
 	for k, a := range s.attempts {
 		if a.ended != nil {
 			recs = append(recs, &record{End: a.ended})
@@ -210,6 +272,7 @@ func (s *supervisor) compact() error {
 		return err
 	}
 	s.compactAt = max(journalBytesMin, 2*s.journal.size)
+	s.compactLate, s.unsaid = time.Time{}, false
 	return nil
 }
 

@@ -32,6 +32,7 @@ const (
 	methodSignal      = "Signal"
 	methodFreeze      = "Freeze"
 	methodTerminal    = "ResizeTerminal"
+	methodMeasure     = "Measure"
 	methodSetDeadline = "SetDeadline"
 	methodStop        = "Stop"
 )
@@ -112,7 +113,7 @@ func wireSpec(s *Spec) *supervisorv1.Spec {
 		HiddenDevices: mapped(s.HiddenDevices, func(d Device) *supervisorv1.Device {
 			return &supervisorv1.Device{Major: d.Major, Minor: d.Minor}
 		}),
-		Stdin: s.Stdin, Tty: wireTerminal(s.TTY),
+		Stdin: s.Stdin, Tty: wireTerminal(s.TTY), Call: s.Call,
 	}
 }
 
@@ -125,7 +126,7 @@ func specOf(s *supervisorv1.Spec) *Spec {
 		HiddenDevices: mapped(s.GetHiddenDevices(), func(d *supervisorv1.Device) Device {
 			return Device{Major: d.GetMajor(), Minor: d.GetMinor()}
 		}),
-		Stdin: s.GetStdin(), TTY: terminalOf(s.GetTty()),
+		Stdin: s.GetStdin(), TTY: terminalOf(s.GetTty()), Call: s.GetCall(),
 	}
 }
 
@@ -174,4 +175,12 @@ func exitOf(e *supervisorv1.Exit) plan.Exit {
 		MemoryPeak: e.GetMemoryPeakBytes(), Stdout: e.GetStdout(), Stderr: e.GetStderr(),
 		Throttled: e.GetThrottled(), RetryAfter: e.GetRetryAfter().AsDuration(), Usage: usageSaid(e.GetUsage()),
 	}
+}
+
+func wireUse(u Use) *supervisorv1.Use {
+	return &supervisorv1.Use{Key: wireKey(u.Key), Cpu: durationpb.New(u.CPU), MemoryBytes: u.Memory, MemoryPeakBytes: u.MemoryPeak, CacheBytes: u.Cache}
+}
+
+func useOf(u *supervisorv1.Use) Use {
+	return Use{Key: keyOf(u.GetKey()), CPU: u.GetCpu().AsDuration(), Memory: u.GetMemoryBytes(), MemoryPeak: u.GetMemoryPeakBytes(), Cache: u.GetCacheBytes()}
 }

@@ -32,6 +32,7 @@ func TestMessagesCarryEverything(t *testing.T) {
 			Trajectory: rapid.Uint64().Draw(t, "trajectory"), MemoryBytes: rapid.Uint64().Draw(t, "memory"), Timeout: duration.Draw(t, "timeout"),
 			HiddenDevices: rapid.SliceOf(rapid.Make[Device]()).Draw(t, "devices"),
 			Stdin:         rapid.Bool().Draw(t, "stdin"), TTY: rapid.Ptr(rapid.Make[Terminal](), true).Draw(t, "tty"),
+			Call: rapid.Bool().Draw(t, "call"),
 		}
 		if got := specOf(wireSpec(spec)); !reflect.DeepEqual(got, spec) {
 			t.Fatalf("%+v became %+v", spec, got)

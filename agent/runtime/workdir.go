@@ -42,13 +42,16 @@ func newWorkDirs(root *os.Root, log hclog.Logger) (*workDirs, error) {
 
 // get returns the working directory of an attempt, and the attempt's own directory if it
 // has one, which is to be given back after the end. An absolute Spec.Dir has to exist:
-// nothing that a client names is made by a supervisor, which may have more rights. A
+// nothing that a client names is made or looked at with the rights of a supervisor, which may be more. A
 // relative one is below the directory of the attempt's trajectory, or below the attempt's
 // own, and is made there.
 func (w *workDirs) get(spec *Spec, o owner) (dir, own string, err error) {
 	if filepath.IsAbs(spec.Dir) {
 		dir = filepath.Clean(spec.Dir)
-		return dir, "", checkDir(dir)
+		if inOneOf(dir, []string{o.home}) {
+			return dir, "", checkDir(dir)
+		}
+		return dir, "", o.as(func() error { return checkDir(dir) })
 	}
 	if spec.Dir != "" && !filepath.IsLocal(spec.Dir) {
 		return "", "", fmt.Errorf("working directory %q is not below that of the trajectory or the attempt: give a path without .., or an absolute one that exists", spec.Dir)

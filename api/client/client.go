@@ -64,6 +64,7 @@ type Client struct {
 	// Files and Streams ask for no compression: it takes longer than the way in most places.
 	Files      rotav1connect.FileServiceClient
 	Streams    rotav1connect.StreamServiceClient
+	Usage      rotav1connect.UsageServiceClient
 	Nodes      rotav1connect.NodeServiceClient
 	Classes    rotav1connect.ClassServiceClient
 	Quotas     rotav1connect.QuotaServiceClient
@@ -124,6 +125,7 @@ func New(config Config) (*Client, error) {
 	c.Trajectories = rotav1connect.NewTrajectoryServiceClient(c.servers, base, options...)
 	c.Files = rotav1connect.NewFileServiceClient(c.servers, base, append(options, connect.WithAcceptCompression("gzip", nil, nil))...)
 	c.Streams = rotav1connect.NewStreamServiceClient(c.servers, base, append(options, connect.WithAcceptCompression("gzip", nil, nil))...)
+	c.Usage = rotav1connect.NewUsageServiceClient(c.servers, base, options...)
 	c.Nodes = rotav1connect.NewNodeServiceClient(c.servers, base, options...)
 	c.Classes = rotav1connect.NewClassServiceClient(c.servers, base, options...)
 	c.Quotas = rotav1connect.NewQuotaServiceClient(c.servers, base, options...)

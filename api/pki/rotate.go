@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"crypto"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -302,13 +303,23 @@ func writeBundle(dir string, cas []*x509.Certificate) error {
 	return ReplaceFile(FilesIn(dir, caName).CA, text.Bytes(), 0o644)
 }
 
+// freshMark is in the names of files that ReplaceFile has not renamed yet, before freshDigits letters
+// and digits of rand.Text.
+const (
+	freshMark   = ".new-"
+	freshDigits = 26
+)
+
+// leftoverAge is how old such a file is before it counts as left by a write that was interrupted: a
+// write takes milliseconds, and another process may be in one.
+const leftoverAge = time.Hour
+
 // ReplaceFile writes a file beside the path, to the disk, and renames it onto the path: a
-// reader finds the old content or the new.
+// reader finds the old content or the new. Processes that replace the same file at once do not
+// disturb each other, and the last one counts.
 func ReplaceFile(path string, content []byte, mode fs.FileMode) error {
-	fresh := path + ".new"
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a write that was interrupted
-		return err
-	}
+	removeLeftovers(path)
+	fresh := path + freshMark + rand.Text()
 	file, err := os.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
@@ -317,7 +328,30 @@ func ReplaceFile(path string, content []byte, mode fs.FileMode) error {
 	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return errors.Join(err, os.Remove(fresh))
 	}
-	return rename(fresh, path)
+	if err := rename(fresh, path); err != nil {
+		_ = os.Remove(fresh) // it is there only if it was not renamed
+		return err
+	}
+	return nil
+}
+
+// removeLeftovers removes what interrupted writes of a file have left, also under the name of earlier
+// releases. One that cannot be removed keeps nobody from writing.
+func removeLeftovers(path string) {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return
+	}
+	name := filepath.Base(path)
+	for _, e := range entries {
+		digits, ours := strings.CutPrefix(e.Name(), name+freshMark)
+		if ours = ours && len(digits) == freshDigits; !ours && e.Name() != name+".new" {
+			continue
+		}
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > leftoverAge {
+			_ = os.Remove(filepath.Join(filepath.Dir(path), e.Name()))
+		}
+	}
 }
 
 // rename renames a file for good: it is done after a loss of power, too.

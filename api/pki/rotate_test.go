@@ -1,10 +1,14 @@
 package pki
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -220,5 +224,76 @@ func TestRenewalChangesHosts(t *testing.T) {
 		if err := leaf.VerifyHostname(host); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestAFileIsReplacedByManyAtOnce: all succeed, and a reader finds the whole content of one.
+func TestAFileIsReplacedByManyAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "key")
+	content := func(i int) []byte { return bytes.Repeat(fmt.Appendf(nil, "%3d\n", i), 4096) }
+	if err := ReplaceFile(path, content(0), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var writers, reader sync.WaitGroup
+	done := make(chan struct{})
+	reader.Go(func() {
+		for {
+			got, err := os.ReadFile(path)
+			if err != nil || len(got) != len(content(0)) || !bytes.Equal(got, bytes.Repeat(got[:4], 4096)) {
+				t.Errorf("a reader found %d bytes: %v", len(got), err)
+			}
+			select {
+			case <-done:
+				return
+			default:
+			}
+		}
+	})
+	for i := range 100 {
+		writers.Go(func() {
+			if err := ReplaceFile(path, content(i), 0o600); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	writers.Wait()
+	close(done)
+	reader.Wait()
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("left are %v, %v", entries, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
+		t.Errorf("the file: %v, %v", info, err)
+	}
+}
+
+// TestLeftoversOfWritesAreRemoved: those of interrupted ones, and of no other file.
+func TestLeftoversOfWritesAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	old := time.Now().Add(-2 * leftoverAge)
+	write := func(name string, at time.Time) {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(path, []byte("half"), 0o600), os.Chtimes(path, at, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	digits := strings.Repeat("A", freshDigits-1)
+	for _, name := range []string{"key.new", "key.new-" + digits + "A", "key.new-" + digits + "B", "key.new-2026", "other.new-" + digits + "A"} {
+		write(name, old)
+	}
+	write("key.new-"+digits+"C", time.Now()) // perhaps of another process that is in the middle of it
+	if err := ReplaceFile(filepath.Join(dir, "key"), []byte("whole"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if want := []string{"key", "key.new-2026", "key.new-" + digits + "C", "other.new-" + digits + "A"}; err != nil || !slices.Equal(names, want) {
+		t.Errorf("left are %q, want %q: %v", names, want, err)
 	}
 }

@@ -42,7 +42,7 @@ func All() []Scenario {
 			Limits: check.Limits{OpsPerSecondMin: 100}},
 
 		{Name: "abuse", CI: true, About: "a hostile client, a hostile agent and a hostile command on each node, beside an ordinary load",
-			Ordinary: true, Load: 0.5, Quiet: 20 * time.Second, ProcessesMax: 256, Faults: []string{"abuse"},
+			Ordinary: true, Load: 0.5, Quiet: 3 * time.Second, ProcessesMax: 256, Faults: []string{"abuse"},
 			Limits: ordinaryLimits(40, "latency", "judged by abuse-latency: it needs a quiet machine")},
 		{Name: "full-tails", CI: true, About: "2,000 actions with full output end on one node while no server can be reached", Agents: 1,
 			Ordinary: true, Load: 0.3, Lease: time.Minute, Faults: []string{"full-tails"}, Limits: ordinaryLimits(1)},

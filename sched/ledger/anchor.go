@@ -28,7 +28,8 @@ type Push struct {
 // a slot, which is what really happened and not what was reserved. Its reservation
 // moves there if it fits. If not:
 //
-//   - Early, it moves as far as the one before it lets it, and waits for the rest.
+//   - Early, it moves as far as the one before it lets it, by whole periods first, and waits
+//     for the rest.
 //   - Late by a little, it goes where it is, and those behind it are pushed by what
 //     the gaps between them do not take up. No job is pushed by more than the late one is late,
 //     and the order stays, so this always fits: at worst all are pushed alike.
@@ -79,15 +80,27 @@ func (l *Ledger) move(g *group, members []Reservation, i int, ready int64) (int6
 	case others.wait(m.Cycle, m.Index, ready) == 0:
 		return ready, nil
 	case late < 0:
-		return m.Anchor - min(-late, g.circle.ahead(int32(i))), nil
+		early := -late % g.Period // a whole period earlier it is where it was
+		return ready + early - min(early, g.circle.ahead(int32(i))), nil
 	}
 	// A period later it is where it was, so a shift of less than one always fits.
 	shift, _, _ := others.earliest(m.Cycle, m.Index, ready, 0, g.Period)
 	pushed := g.push(i, late)
-	if late <= mulDivUp(g.Period/cycles(g.Period, m.Cycle.Period), l.config.PushPPM, million) || together(pushed) < shift {
+	little := late <= mulDivUp(g.Period/cycles(g.Period, m.Cycle.Period), l.config.PushPPM, million)
+	if (little || together(pushed) < shift) && l.reaches(g, pushed) {
 		return ready, pushed
 	}
 	return ready + shift, nil
+}
+
+// reaches reports whether those who are pushed still start within what rows may have.
+func (l *Ledger) reaches(g *group, pushed []Push) bool {
+	for _, p := range pushed {
+		if g.members[g.index(p.Job)].Anchor+p.By > l.anchorMax() {
+			return false
+		}
+	}
+	return true
 }
 
 // together is for how long all wait who are pushed.

@@ -147,7 +147,7 @@ func (l *Ledger) suits(g *group, r *Reservation, period int64) error {
 		return fmt.Errorf("no cycle of job %d, of %d slots, is done in the %d of group %d", r.Job, r.Cycle.Period, period, g.ID)
 	case r.Index < 0 || r.Index >= n:
 		return fmt.Errorf("job %d is at cycle %d of %d", r.Job, r.Index, n)
-	case r.Anchor < 0 || r.Anchor > l.end()+l.config.Slots:
+	case r.Anchor < 0 || r.Anchor > l.anchorMax():
 		return fmt.Errorf("job %d is to start at slot %d, and the window ends at %d", r.Job, r.Anchor, l.end())
 	}
 	return nil
@@ -170,6 +170,9 @@ func (l *Ledger) Config() Config { return l.config }
 func (l *Ledger) Window() (from, to int64) { return l.head, l.end() }
 
 func (l *Ledger) end() int64 { return l.head + l.config.Slots }
+
+// anchorMax is the last slot at which a reservation may start.
+func (l *Ledger) anchorMax() int64 { return l.end() + l.config.Slots }
 
 // Reservation returns the row of a job.
 func (l *Ledger) Reservation(job JobID) (Reservation, bool) {

@@ -162,6 +162,9 @@ func (m *machine) finish(r *rapid.T, job JobID) {
 	row, _ := m.Reservation(job)
 	planned := row.starts(g.Period, 1)
 	ready := max(0, planned+rapid.Int64Range(-9, 20).Draw(r, "late"))
+	if rapid.Bool().Draw(r, "now") {
+		ready = m.head // as of a job that does many steps at once
+	}
 	if ready > m.end() {
 		return
 	}
@@ -171,7 +174,7 @@ func (m *machine) finish(r *rapid.T, job JobID) {
 		r.Fatalf("%v", err)
 	case row.Dedicated:
 		return
-	case f.Start < ready || f.Start > max(planned, ready)+g.Period:
+	case f.Start < ready || f.Start >= ready+g.Period:
 		r.Fatalf("job %d was ready at %d, planned at %d, and starts at %d: period %d", job, ready, planned, f.Start, g.Period)
 	case f.Late != ready-planned || f.Waits != f.Start-ready:
 		r.Fatalf("%+v for ready %d, planned %d", f, ready, planned)
@@ -360,6 +363,7 @@ func TestFinish(t *testing.T) {
 		{"early, and its slots are free", 1, 95, 95, nil},
 		{"early, and it jumps into a gap", 2, 131, 131, nil},
 		{"early, and the other is in front", 2, 128, 130, nil},
+		{"early by more than a period", 2, 28, 30, nil},
 		{"late within the gap", 1, 105, 105, nil},
 		{"later than that, it would wait for longer than the other does", 1, 115, 115, []Push{{2, 5}}},
 		{"so late that it had better wait itself", 1, 145, 170, nil},

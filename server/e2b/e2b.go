@@ -174,6 +174,7 @@ type api struct {
 	streams      rotav1connect.StreamServiceClient
 	access       rotav1connect.AccessServiceClient
 	snapshots    rotav1connect.SnapshotServiceClient
+	usage        rotav1connect.UsageServiceClient
 }
 
 // apiFor returns the API for a request. Its key is a token of rota if it looks like one, and
@@ -192,6 +193,7 @@ func (e *E2B) apiFor(r *http.Request, key string) api {
 		streams:      rotav1connect.NewStreamServiceClient(c, base, opt),
 		access:       rotav1connect.NewAccessServiceClient(c, base, opt),
 		snapshots:    rotav1connect.NewSnapshotServiceClient(c, base, opt),
+		usage:        rotav1connect.NewUsageServiceClient(c, base, opt),
 	}
 }
 

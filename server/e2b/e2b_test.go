@@ -39,6 +39,7 @@ type cluster struct {
 	rotav1connect.UnimplementedStreamServiceHandler
 	rotav1connect.UnimplementedAccessServiceHandler
 	rotav1connect.UnimplementedSnapshotServiceHandler
+	rotav1connect.UnimplementedUsageServiceHandler
 	mu    sync.Mutex
 	files map[string]string
 	// bearer is what the newest call was authorized with, run what it was to run.
@@ -91,6 +92,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	mux.Handle(rotav1connect.NewStreamServiceHandler(c, c.refused()))
 	mux.Handle(rotav1connect.NewAccessServiceHandler(c, c.refused()))
 	mux.Handle(rotav1connect.NewSnapshotServiceHandler(c, c.refused()))
+	mux.Handle(rotav1connect.NewUsageServiceHandler(c, c.refused()))
 	mux.ServeHTTP(w, r)
 }
 

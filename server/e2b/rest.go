@@ -43,6 +43,7 @@ func (e *E2B) restRoutes() *http.ServeMux {
 	}
 	add("POST", "/sandboxes", e.create)
 	add("GET", "/sandboxes/{id}", e.get)
+	add("GET", "/sandboxes/{id}/metrics", e.metrics)
 	add("DELETE", "/sandboxes/{id}", e.kill)
 	add("POST", "/sandboxes/{id}/connect", e.connect)
 	add("POST", "/sandboxes/{id}/timeout", e.setTimeout)
@@ -56,7 +57,6 @@ func (e *E2B) restRoutes() *http.ServeMux {
 	add("DELETE", "/templates/{id}", e.deleteSnapshot)
 	add("POST", "/sandboxes/{id}/fork", missing("fork sandboxes"))
 	add("PUT", "/sandboxes/{id}/network", missing("change the network of sandboxes"))
-	add("GET", "/sandboxes/{id}/metrics", missing("sample sandboxes for E2B: rota action get shows what each process used"))
 	mux.Handle("/", e.rested(missing("serve this part of E2B's API")))
 	return mux
 }

@@ -163,6 +163,8 @@ func (c *call) deliver(to target, con *conn, resp *http.Response) error {
 		return &workerError{err: fmt.Errorf("status %d: %s", a.status, excerpt(raw)), answer: a}
 	case c.wrote:
 		return &workerError{err: fmt.Errorf("it does not go on with the answer: status %d: %s", a.status, excerpt(raw))}
+	case a.status == http.StatusOK && c.gen.cutShort(raw):
+		return errAborted
 	}
 	c.whole(a)
 	return nil
@@ -203,6 +205,16 @@ func (c *call) whole(a *answer) {
 	}
 	c.g.limitWrites(c.rc)
 	_, _ = c.w.Write(a.body) // the client has it, or is gone
+}
+
+// cutShort reports whether a whole answer is only what the engine had when its policy was suspended.
+func (g *generation) cutShort(raw []byte) bool {
+	if g.held == nil || !g.held() {
+		return false
+	}
+	read := generation{}
+	read.readWhole(raw)
+	return string(read.finish) == "abort"
 }
 
 // readWhole reads the usage and the reason of the end out of a whole answer.

@@ -43,6 +43,8 @@ type fakeCluster struct {
 	reports  map[string]*rotav1.ReportGenerationsRequest // by request ID
 	refuse   int                                         // so many reports fail after they counted
 	down     bool
+	stale    bool // so is what new watches begin with
+	watches  int  // that have begun
 	changed  chan struct{}
 }
 
@@ -78,7 +80,8 @@ func (c *fakeCluster) WatchRoutes(ctx context.Context, _ *rotav1.WatchRoutesRequ
 		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("no server"))
 	}
 	all := proto.CloneOf(c.state)
-	cut := c.cut
+	cut, stale := c.cut, c.stale
+	c.watches++
 	c.watchers[ch] = true
 	c.mu.Unlock()
 	defer func() {
@@ -87,8 +90,8 @@ func (c *fakeCluster) WatchRoutes(ctx context.Context, _ *rotav1.WatchRoutesRequ
 		delete(c.watchers, ch)
 	}()
 	// In two parts, of which only both together are all.
-	all.Reset_ = true
-	rest := &rotav1.WatchRoutesResponse{Complete: true, Workers: all.Workers}
+	all.Reset_, all.Stale = true, stale
+	rest := &rotav1.WatchRoutesResponse{Complete: true, Stale: stale, Workers: all.Workers}
 	all.Workers = nil
 	for _, m := range []*rotav1.WatchRoutesResponse{all, rest} {
 		if err := s.Send(m); err != nil {
@@ -148,6 +151,21 @@ func (c *fakeCluster) breakWatch(down bool) {
 	defer c.mu.Unlock()
 	close(c.cut)
 	c.cut, c.down = make(chan struct{}), down
+}
+
+// restart cuts all watches, and has others begin with what a server knows.
+func (c *fakeCluster) restart(state *rotav1.WatchRoutesResponse, stale bool) {
+	c.mu.Lock()
+	c.state, c.stale, c.watches = state, stale, 0
+	c.mu.Unlock()
+	c.breakWatch(false)
+}
+
+// begun is how many watches have begun since a restart.
+func (c *fakeCluster) begun() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.watches
 }
 
 func (c *fakeCluster) ReportGenerations(_ context.Context, r *rotav1.ReportGenerationsRequest) (*rotav1.ReportGenerationsResponse, error) {
@@ -322,7 +340,8 @@ func (e *fakeEngine) generate(w http.ResponseWriter, r *http.Request) {
 			e.gone <- struct{}{}
 		}
 	}()
-	switch e.do(r, -1) {
+	did := e.do(r, -1)
+	switch did {
 	case cutOff:
 		panic(http.ErrAbortHandler)
 	case answer500:
@@ -334,15 +353,18 @@ func (e *fakeEngine) generate(w http.ResponseWriter, r *http.Request) {
 		s.run()
 		return
 	}
-	text := q.text()
-	out := generated(text, s.max())
+	text, finish, n := q.text(), "length", s.max()
+	if did == sayAbort {
+		finish, n = "abort", n/2
+	}
+	out := generated(text, n)
 	w.Header().Set("Content-Type", "application/json")
-	message := map[string]any{"index": 0, "finish_reason": "length", "text": out}
+	message := map[string]any{"index": 0, "finish_reason": finish, "text": out}
 	if s.chat {
-		message = map[string]any{"index": 0, "finish_reason": "length", "message": map[string]any{"role": "assistant", "content": out}}
+		message = map[string]any{"index": 0, "finish_reason": finish, "message": map[string]any{"role": "assistant", "content": out}}
 	}
 	json.NewEncoder(w).Encode(map[string]any{"id": s.id, "created": 5, "model": q.Model, "choices": []any{message},
-		"usage": s.usage(len(text), s.max())})
+		"usage": s.usage(len(text), n)})
 }
 
 // fakeStream is one streaming answer.

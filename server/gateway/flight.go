@@ -71,7 +71,7 @@ func (f *flight) use(c net.Conn) error {
 	}
 	f.conn = c
 	if f.limit > 0 && c != nil {
-		f.hear()
+		f.heard.Store(time.Now().UnixNano()) // the worker has sent nothing yet
 		if f.timer == nil {
 			f.timer = time.AfterFunc(f.limit, f.silent)
 		} else {

@@ -193,20 +193,24 @@ func (g *Gateway) ended(limit time.Duration) {
 	}
 }
 
-// watch follows routes, from any server.
+// watch follows routes, from any server. Those of a server that has lost sight of the leader are
+// better than none, and worse than what was heard before.
 func (g *Gateway) watch(ctx context.Context) {
 	pause := backoff.Backoff{Least: 100 * time.Millisecond, Most: 5 * time.Second}
-	for ctx.Err() == nil {
-		for m, err := range g.watched.WatchRoutes(ctx, &rotav1.WatchRoutesRequest{}) {
+	worse := func(m *rotav1.WatchRoutesResponse) bool { return m.Stale && g.table.isReady() }
+	for said := false; ctx.Err() == nil; {
+		for m, err := range g.watched.WatchRoutesUnless(ctx, &rotav1.WatchRoutesRequest{}, worse) {
 			if err != nil {
-				if ctx.Err() == nil {
+				if ctx.Err() == nil && !said {
 					g.logger.Warn("no server sends routes; the last ones are used", "error", err)
 				}
+				said = true
 				break
 			}
 			if !g.live.Swap(true) {
-				g.logger.Info("routes come from a server")
+				g.logger.Info("routes come from a server", "stale", m.Stale)
 			}
+			said = false
 			pause.Reset()
 			g.table.apply(m)
 			g.rewards.apply(m)

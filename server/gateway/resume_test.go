@@ -3,7 +3,9 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -189,6 +191,21 @@ func TestAWorkerThatHangs(t *testing.T) {
 	}
 }
 
+// TestRequestsDoNotHideAWorkerThatHangs: only what it sends says that it is there.
+func TestRequestsDoNotHideAWorkerThatHangs(t *testing.T) {
+	f := &flight{limit: time.Hour, worker: &worker{}}
+	con, other := net.Pipe()
+	defer con.Close()
+	defer other.Close()
+	if err := f.use(con); err != nil {
+		t.Fatal(err)
+	}
+	if heard := f.worker.heard.Load(); heard != 0 || f.heard.Load() == 0 {
+		t.Errorf("the worker was heard at %d, its request at %d", heard, f.heard.Load())
+	}
+	_ = f.leave()
+}
+
 // A stream that is suspended ends in its engine and goes on later, at whatever worker it is given.
 func TestSuspendAndResume(t *testing.T) {
 	for _, d := range []rotav1.WorkerDialect{dialectVLLM, dialectSGLang} {
@@ -251,6 +268,41 @@ func TestAnEngineThatAbortsWhenSuspended(t *testing.T) {
 	held = false
 	if out, err := g.add(nil, aborted); err != nil || string(out) != string(aborted) || string(g.finish) != "abort" {
 		t.Errorf("%q, %v", out, err)
+	}
+}
+
+// TestAWholeAnswerThatIsCutShort: also without a stream, the client gets the whole text, once the policy
+// goes on.
+func TestAWholeAnswerThatIsCutShort(t *testing.T) {
+	for path, prompt := range prompts {
+		c, engines, g := world(t, dialectVLLM, nil)
+		reached, suspended := make(chan struct{}), make(chan struct{})
+		first := once(-1, sayAbort)
+		engines[0].set(func(r *http.Request, i int) action {
+			did := first(r, i)
+			if did == sayAbort {
+				close(reached)
+				<-suspended
+			}
+			return did
+		})
+		answered := make(chan *http.Response)
+		go func() { answered <- post(t, g, path, "{"+prompt.body+`,"max_tokens":9}`) }()
+		<-reached
+		c.tell(&rotav1.WatchRoutesResponse{SuspendedPolicies: []string{"policy"}})
+		until(t, "the suspension", func() bool { return g.table.isHeld(&flight{id: 7, policy: "policy"}) })
+		close(suspended)
+		select {
+		case resp := <-answered:
+			t.Errorf("%s: answered while the policy is suspended: %s", path, readAll(t, resp))
+			continue
+		case <-time.After(100 * time.Millisecond):
+		}
+		c.tell(&rotav1.WatchRoutesResponse{ResumedPolicies: []string{"policy"}})
+		got := readAll(t, <-answered)
+		if !strings.Contains(got, strconv.Quote(generated(prompt.text, 9))) || strings.Contains(got, "abort") || engines[0].count() != 2 {
+			t.Errorf("%s: after %d requests: %s", path, engines[0].count(), got)
+		}
 	}
 }
 

@@ -30,6 +30,8 @@ type fakeAgent struct {
 	// ready and answer are those of replicas, by action.
 	ready  map[string]bool
 	answer map[string]http.HandlerFunc
+	// close ends the agent.
+	close func() error
 }
 
 func newAgent(t *testing.T) *fakeAgent {
@@ -58,6 +60,7 @@ func newAgent(t *testing.T) *fakeAgent {
 	})
 	srv := httpx.NewServer(mux)
 	go srv.Serve(l)
+	a.close = srv.Close
 	t.Cleanup(func() { srv.Close() })
 	return a
 }
@@ -171,6 +174,28 @@ func TestRewardCallsAreRetried(t *testing.T) {
 				t.Errorf("%d tries", n)
 			}
 		})
+	}
+}
+
+// TestTheLossOfAnAgentIsNoTry: a call that reached none of its replicas has its tries left.
+func TestTheLossOfAnAgentIsNoTry(t *testing.T) {
+	gone, stays := newAgent(t), newAgent(t)
+	for id := range uint64(3) {
+		gone.set(id+1, true, says("gone"))
+	}
+	stays.set(4, true, says("stays"))
+	f := gone.function(nil, 1, 2, 3)
+	f.Replicas = append(f.Replicas, stays.function(nil, 4).Replicas...)
+	_, g := rewardWorld(t, f, nil)
+	until(t, "all are ready", func() bool { return readyReplicas(g) == 4 })
+	if err := gone.close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		resp := post(t, g, "/v1/rewards/f", "{}")
+		if got := readAll(t, resp); resp.StatusCode != http.StatusOK || got != "stays call/score {}" {
+			t.Errorf("status %d: %s", resp.StatusCode, got)
+		}
 	}
 }
 

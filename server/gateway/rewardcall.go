@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -172,6 +173,8 @@ func (c *rewardCall) try(p *replica) (*rewardAnswer, outcome, error) {
 		return nil, canceled, err
 	case err != nil && ctx.Err() != nil:
 		return nil, late, err
+	case neverSent(err):
+		return nil, unreached, fmt.Errorf("replica %d cannot be called: %w", p.id, err)
 	case err != nil:
 		return nil, unanswered, err
 	}
@@ -183,6 +186,12 @@ func (c *rewardCall) try(p *replica) (*rewardAnswer, outcome, error) {
 	default:
 		return nil, unreached, fmt.Errorf("replica %d cannot be called: %s", p.id, why)
 	}
+}
+
+// neverSent reports whether there was no connection to send anything on.
+func neverSent(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
 }
 
 func exchangeReward(client *http.Client, req *http.Request) (*rewardAnswer, error) {

@@ -46,7 +46,8 @@ type worker struct {
 	// model is the policy as the value of a field.
 	model      []byte
 	registered int64 // seconds since 1970
-	// revivals counts how often it came up again, or was named in a whole new set of routes.
+	// revivals is the number of the last time that it came up again, or was named in a whole new set
+	// of routes.
 	revivals uint64
 	// load is what the cluster says that it generates for.
 	load uint32
@@ -104,6 +105,9 @@ type table struct {
 	waiters    map[uint64][]chan struct{}
 	// staged collects a whole new set of routes, until it is complete.
 	staged *rotav1.WatchRoutesResponse
+	// revivals counts those of all workers, so that one that is registered again under its name has
+	// another number than the one before.
+	revivals uint64
 }
 
 func newTable(logger hclog.Logger, roots *tls.Config) *table {
@@ -142,7 +146,7 @@ func (t *table) replace(m *rotav1.WatchRoutesResponse) {
 	for _, w := range m.Workers {
 		named[w.Spec.GetName()] = true
 		if old := t.workers[w.Spec.GetName()]; old != nil {
-			old.revivals++
+			t.revive(old)
 		}
 	}
 	for name := range t.workers {
@@ -227,7 +231,7 @@ func (t *table) updateWorker(m *rotav1.Worker) {
 		}
 	}
 	if m.State == rotav1.WorkerState_WORKER_STATE_UP && w.state != m.State {
-		w.revivals++
+		t.revive(w)
 	}
 	if w.policy != spec.Policy || w.model == nil {
 		w.model, _ = json.Marshal(spec.Policy) // a string always has an encoding
@@ -236,6 +240,12 @@ func (t *table) updateWorker(m *rotav1.Worker) {
 	if w.dialect = dialect(spec.Dialect); w.dialect == 0 {
 		w.dialect = openAI
 	}
+}
+
+// revive notes that a worker may be tried again where it failed before.
+func (t *table) revive(w *worker) {
+	t.revivals++
+	w.revivals = t.revivals
 }
 
 func (t *table) removeWorker(name string) {
@@ -535,6 +545,13 @@ func (t *table) policies() (registered map[string]int64, ready bool) {
 		}
 	}
 	return registered, t.ready
+}
+
+// isReady reports whether all routes were heard once.
+func (t *table) isReady() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ready
 }
 
 // counts are for metrics.

@@ -10,4 +10,8 @@
 // Connections that have not said yet what they want are limited in number. When
 // there are too many, the one that has waited the longest goes: a real client
 // needs milliseconds, and one that sends nothing must not keep others out.
+//
+// Connections without a client certificate, which tokens need, are limited for as long
+// as they are open. When there are too many, the oldest one of the address that has the
+// most goes. Connections with a certificate are not limited.
 package mux

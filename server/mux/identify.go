@@ -46,15 +46,22 @@ func forBoth(conf *tls.Config) *tls.Config {
 	return conf
 }
 
-func (m *Mux) identifyTLS(raw net.Conn) (net.Conn, *listener, error) {
+func (m *Mux) identifyTLS(raw *guest) (net.Conn, *listener, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), handshakeTimeout)
 	defer cancel()
 	conn := tls.Server(raw, m.tls)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		return nil, nil, err
 	}
-	if conn.ConnectionState().NegotiatedProtocol == alpnRaft {
+	state := conn.ConnectionState()
+	if state.NegotiatedProtocol == alpnRaft {
 		return conn, m.raft, nil
+	}
+	if len(state.PeerCertificates) == 0 {
+		if victim := m.guests.enter(raw); victim != nil {
+			m.warnOf("connection closed", victim, errGuests)
+			victim.Close()
+		}
 	}
 	return conn, m.http, nil
 }
@@ -114,8 +121,8 @@ func isClosed(err error) bool {
 }
 
 // LetIn makes the port take TLS connections without a client certificate while allow says so.
-// They speak HTTP only, never Raft: who is behind them is found out by their tokens. It must be
-// called before Serve, and does nothing without TLS.
+// They speak HTTP only, never Raft: who is behind them is found out by their tokens. They are limited
+// in number (see guests). It must be called before Serve, and does nothing without TLS.
 func (m *Mux) LetIn(allow func() bool) {
 	if m.tls == nil {
 		return

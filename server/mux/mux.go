@@ -37,6 +37,7 @@ type Mux struct {
 
 	raft, http *listener
 	pending    *pending
+	guests     *guests
 	closed     atomic.Bool
 	warned     atomic.Int64 // unix nanoseconds of the newest warning
 }
@@ -59,6 +60,7 @@ func New(l net.Listener, tlsConf *tls.Config, logger hclog.Logger) (*Mux, error)
 		raft:     newListener(l.Addr()),
 		http:     newListener(l.Addr()),
 		pending:  newPending(pendingMax),
+		guests:   newGuests(),
 	}, nil
 }
 
@@ -87,6 +89,9 @@ func (m *Mux) Serve() error {
 		}
 		if err != nil {
 			return fmt.Errorf("accept on %s: %w", m.listener.Addr(), err)
+		}
+		if m.tls != nil {
+			conn = m.guests.wrap(conn)
 		}
 		if m.pending.add(conn) {
 			go m.route(conn)
@@ -124,8 +129,8 @@ func (m *Mux) route(raw net.Conn) {
 // identify returns the connection as the listener that it belongs to should
 // see it.
 func (m *Mux) identify(raw net.Conn) (net.Conn, *listener, error) {
-	if m.tls != nil {
-		return m.identifyTLS(raw)
+	if g, ok := raw.(*guest); ok {
+		return m.identifyTLS(g)
 	}
 	return m.identifyPlain(raw)
 }
@@ -138,12 +143,17 @@ func (m *Mux) warn(raw net.Conn, err error) {
 		m.logger.Trace("connection closed before it was used", "peer", raw.RemoteAddr(), "error", err)
 		return
 	}
+	m.warnOf("connection refused", raw, err)
+}
+
+// warnOf logs a warning, and as a debug message what comes too soon after one.
+func (m *Mux) warnOf(what string, raw net.Conn, err error) {
 	now, last := time.Now().UnixNano(), m.warned.Load()
 	if now-last < int64(warnInterval) || !m.warned.CompareAndSwap(last, now) {
-		m.logger.Debug("connection refused", "peer", raw.RemoteAddr(), "error", err)
+		m.logger.Debug(what, "peer", raw.RemoteAddr(), "error", err)
 		return
 	}
-	m.logger.Warn("connection refused", "peer", raw.RemoteAddr(), "error", err)
+	m.logger.Warn(what, "peer", raw.RemoteAddr(), "error", err)
 }
 
 // exhausted reports whether the error passes when others close connections.

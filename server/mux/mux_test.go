@@ -1,12 +1,14 @@
 package mux
 
 import (
+	"bufio"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"syscall"
@@ -30,7 +32,7 @@ type port struct {
 	addr string
 }
 
-func open(t *testing.T, conf *tls.Config) port {
+func open(t *testing.T, conf *tls.Config, edits ...func(*Mux)) port {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -39,6 +41,9 @@ func open(t *testing.T, conf *tls.Config) port {
 	m, err := New(l, conf, hclog.NewNullLogger())
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, edit := range edits {
+		edit(m)
 	}
 	srv := httpx.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		role, _ := pki.PeerRole(r.TLS)
@@ -255,6 +260,146 @@ func TestTooManySilentConnectionsPushOutTheOldest(t *testing.T) {
 		t.Errorf("the newest: %q, %v", b, err)
 	}
 }
+
+// visitor is a client over TLS without a certificate, which keeps its connection.
+type visitor struct {
+	net.Conn
+	answers *bufio.Reader
+}
+
+// visit connects from an address of this machine, and returns once it has an answer of HTTP.
+func visit(t *testing.T, addr, from string) visitor {
+	t.Helper()
+	d := tls.Dialer{
+		NetDialer: &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: time.Minute},
+		Config:    &tls.Config{InsecureSkipVerify: true},
+	}
+	conn, err := d.DialContext(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	conn.SetDeadline(time.Now().Add(2 * time.Minute))
+	v := visitor{conn, bufio.NewReader(conn)}
+	if err := v.ask(); err != nil {
+		t.Fatalf("a new connection: %v", err)
+	}
+	return v
+}
+
+func (v visitor) ask() error {
+	if _, err := io.WriteString(v, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		return err
+	}
+	resp, err := http.ReadResponse(v.answers, nil)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return errors.Join(err, resp.Body.Close())
+}
+
+// closed waits until the server has closed the connection.
+func (v visitor) closed(t *testing.T) {
+	t.Helper()
+	var timeout net.Error
+	if _, err := v.answers.ReadByte(); err == nil || errors.As(err, &timeout) && timeout.Timeout() {
+		t.Errorf("a connection beyond the bound is open: %v", err)
+	}
+}
+
+// TestConnectionsWithoutACertificateAreBounded: the oldest ones of the address that has the most are
+// closed for new ones, and those with a certificate are in nobody's way.
+func TestConnectionsWithoutACertificateAreBounded(t *testing.T) {
+	const most, each, flood = 20, 15, 100
+	config := newPKI(t)
+	p := open(t, config(""), func(m *Mux) {
+		m.LetIn(func() bool { return true })
+		m.guests.max, m.guests.eachMax = most, each
+	})
+	// answer are clients that must not notice anything.
+	answer := func(when string, vs ...visitor) {
+		t.Helper()
+		for i, v := range vs {
+			if err := v.ask(); err != nil {
+				t.Errorf("%s: connection %d: %v", when, i, err)
+			}
+		}
+		if got, err := askHTTP(p.addr, config(pki.RoleClient)); got != "HTTP/2.0 client" {
+			t.Errorf("%s: a client with a certificate: %q, %v", when, got, err)
+		}
+	}
+	var quiet, loud, third []visitor
+	for range 5 {
+		quiet = append(quiet, visit(t, p.addr, "127.0.0.1"))
+	}
+	for range each + flood {
+		loud = append(loud, visit(t, p.addr, "127.0.0.2"))
+	}
+	for _, v := range loud[:flood] {
+		v.closed(t)
+	}
+	loud = loud[flood:]
+	answer("after a flood", append(quiet, loud...)...)
+	// All places are taken now. New addresses get some of those of the address with the most.
+	for range 5 {
+		third = append(third, visit(t, p.addr, "127.0.0.3"))
+	}
+	for _, v := range loud[:5] {
+		v.closed(t)
+	}
+	loud = loud[5:]
+	answer("after another address came", append(append(quiet, loud...), third...)...)
+	p.guests.mu.Lock()
+	count, addresses := p.guests.count, len(p.guests.open)
+	p.guests.mu.Unlock()
+	if count != most || addresses != 3 {
+		t.Errorf("%d connections of %d addresses are counted, want %d of 3", count, addresses, most)
+	}
+	for _, v := range append(append(quiet, loud...), third...) {
+		v.Close()
+	}
+	for deadline := time.Now().Add(time.Minute); count > 0; time.Sleep(time.Millisecond) {
+		if p.guests.mu.Lock(); time.Now().After(deadline) {
+			t.Fatalf("%d connections that have ended are counted", count)
+		}
+		count, addresses = p.guests.count, len(p.guests.open)
+		p.guests.mu.Unlock()
+	}
+	if addresses != 0 {
+		t.Errorf("%d addresses are left", addresses)
+	}
+}
+
+// TestAddressesOfOneNetworkCountAsOne: whoever has an IPv6 address has many.
+func TestAddressesOfOneNetworkCountAsOne(t *testing.T) {
+	gs := newGuests()
+	from := func(ip string) netip.Addr {
+		client, server := net.Pipe()
+		defer client.Close()
+		defer server.Close()
+		return gs.wrap(remote{server, &net.TCPAddr{IP: net.ParseIP(ip), Port: 1}}).from
+	}
+	if a, b := from("2001:db8::1"), from("2001:db8::2:0:0:7"); a != b || !a.IsValid() {
+		t.Errorf("one network: %v and %v", a, b)
+	}
+	for _, pair := range [][2]string{{"2001:db8::1", "2001:db8:0:1::1"}, {"192.0.2.1", "192.0.2.2"}} {
+		if a, b := from(pair[0]), from(pair[1]); a == b {
+			t.Errorf("%v are one", pair)
+		}
+	}
+	if a, b := from("::ffff:192.0.2.1"), from("192.0.2.1"); a != b {
+		t.Errorf("one address is two: %v and %v", a, b)
+	}
+}
+
+// remote is a connection from an address.
+type remote struct {
+	net.Conn
+	from net.Addr
+}
+
+func (r remote) RemoteAddr() net.Addr { return r.from }
 
 func TestCloseEndsEverythingThatIsPending(t *testing.T) {
 	p := open(t, nil)

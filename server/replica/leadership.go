@@ -91,6 +91,7 @@ func (r *Replica) beginLeadership(lead *leadership) {
 	if lead.ctx.Err() != nil {
 		return // lost meanwhile
 	}
+	r.wedge.reset() // what was refused in an earlier term says nothing about this one
 	r.lead.Store(lead)
 	r.logger.Info("leading", "term", lead.term)
 	r.tellLeader(lead.term)

@@ -220,6 +220,13 @@ func (s *logStore) deleteInSteps(first, last uint64, tail bool) error {
 
 // lowerMark prepares for the loss of everything from index on. If the whole log
 // goes, a snapshot holds what was in it, and the mark stays.
+//
+// Behind a snapshot that a leader has sent, the log may have a gap. What was in it
+// is in that snapshot, so the mark still goes to the index before: at a restart the
+// snapshot reaches as far, and without it the server is quarantined. Whose term that
+// index is of is not known here, so the mark keeps the term of what is cut off. It is
+// a later one: a quarantine ends no sooner with it, and still ends, as whoever cuts
+// leads in a later term.
 func (s *logStore) lowerMark(index uint64) error {
 	first, err := s.FirstIndex()
 	if err != nil {
@@ -229,8 +236,8 @@ func (s *logStore) lowerMark(index uint64) error {
 		s.last.Store(0)
 		return nil
 	}
-	var before raft.Log
-	if err := s.GetLog(index-1, &before); err != nil {
+	before := raft.Log{Term: s.mark.snapshot().term}
+	if err := s.GetLog(index-1, &before); err != nil && !errors.Is(err, raft.ErrLogNotFound) {
 		return err
 	}
 	s.last.Store(index - 1)

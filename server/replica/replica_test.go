@@ -337,6 +337,62 @@ func TestWedgedTransferIsFatal(t *testing.T) {
 	}
 }
 
+// Two transfers that refuse an entry each are two, however long the time between them is: a healthy
+// server without other entries goes on.
+func TestTransfersFarApartAreNotFatal(t *testing.T) {
+	refuse := func(nd *node) {
+		t.Helper()
+		if _, err := nd.replica.outcome(inflight{}, raft.ErrLeadershipTransferInProgress); !errors.Is(err, ErrNoLeader) {
+			t.Fatalf("got %v, want ErrNoLeader", err)
+		}
+	}
+	// age makes the refusal that nd remembers an old one.
+	age := func(nd *node) {
+		w := &nd.replica.wedge
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.since = w.since.Add(-time.Hour)
+	}
+	transfer := func(c *cluster, from, to *node, want error) {
+		t.Helper()
+		if err := from.replica.TransferLeadership(c.ctx(), to.id); !errors.Is(err, want) {
+			t.Fatalf("transfer: %v, want %v", err, want)
+		}
+	}
+	t.Run("the leadership ended", func(t *testing.T) {
+		c := newCluster(t, 2, nil)
+		a, b := c.leader(), c.followers()[0]
+		refuse(a)
+		age(a)
+		transfer(c, a, b, nil)
+		eventually(t, "the other one leads", b.replica.IsLeader)
+		transfer(c, b, a, nil)
+		eventually(t, "the first one leads", a.replica.IsLeader)
+		refuse(a)
+		if len(a.exit) > 0 {
+			t.Error(<-a.exit)
+		}
+	})
+	t.Run("the transfer failed", func(t *testing.T) {
+		c := newCluster(t, 2, func(cfg *Config) {
+			cfg.intercept = func(cmd any) any {
+				if _, ok := cmd.(*raft.TimeoutNowRequest); ok {
+					return errors.New("not now")
+				}
+				return nil
+			}
+		})
+		a, b := c.leader(), c.followers()[0]
+		refuse(a)
+		age(a)
+		transfer(c, a, b, ErrTransferFailed)
+		refuse(a)
+		if len(a.exit) > 0 {
+			t.Error(<-a.exit)
+		}
+	})
+}
+
 func TestLeaderCh(t *testing.T) {
 	c := newCluster(t, 3, nil)
 	lead := c.leader()

@@ -236,6 +236,65 @@ func testTruncationLowersTheMark(t *testing.T, kind StoreKind) {
 	}
 }
 
+// A conflict directly behind the gap that a snapshot of the leader has left is cut off like any other.
+// A log in files begins anew at such a gap, so only the database has one.
+func TestAConflictBehindAGapIsCutOff(t *testing.T) {
+	for name, snapshot := range map[string]bool{"the snapshot is there": true, "the snapshot is lost": false} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			s, g, _ := openTest(t, dir, BoltDB)
+			must := func(errs ...error) {
+				t.Helper()
+				if err := errors.Join(errs...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			store := func(from, to, term uint64) {
+				t.Helper()
+				for i := from; i <= to; i++ {
+					must(s.logs.StoreLog(&raft.Log{Index: i, Term: term}))
+				}
+			}
+			reopen := func() {
+				t.Helper()
+				must(s.close())
+				g.close()
+				s, g, _ = openTest(t, dir, BoltDB)
+			}
+			store(1, 5, 1)
+			if snapshot {
+				_, trans := raft.NewInmemTransport("") // only to encode addresses
+				sink, err := s.snaps.Create(1, 10, 2, raft.Configuration{}, 1, trans)
+				must(err, sink.Close())
+			}
+			store(11, 20, 3)
+			must(s.logs.DeleteRange(11, 20))
+			if m := s.mark.snapshot(); m.index != 10 || m.term != 3 {
+				t.Errorf("the mark is at %d in term %d, want 10 and 3", m.index, m.term)
+			}
+			store(11, 12, 4)
+			must(s.logs.DeleteRange(11, 12)) // the same, of a log that has been cut before
+			reopen()
+			defer func() { must(s.close()); g.close() }()
+			if suspect := s.suspect != ""; suspect == snapshot || s.marked.index != 10 {
+				t.Errorf("marked %d, suspect %q", s.marked.index, s.suspect)
+			}
+			store(11, 11, 5)
+			reopen()
+			var entry raft.Log
+			must(s.logs.GetLog(11, &entry))
+			if entry.Term != 5 {
+				t.Errorf("entry 11 is of term %d, want 5", entry.Term)
+			}
+			for _, gone := range []uint64{6, 10, 12, 20} {
+				if err := s.logs.GetLog(gone, &raft.Log{}); !errors.Is(err, raft.ErrLogNotFound) {
+					t.Errorf("entry %d: %v", gone, err)
+				}
+			}
+		})
+	}
+}
+
 // A log that contradicts the newest snapshot is dropped: raft would keep its
 // tail and then refuse every append.
 func TestLogThatContradictsSnapshotIsDropped(t *testing.T) {

@@ -24,7 +24,13 @@ func (r *Replica) transfer(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	err = r.await(ctx, func() error { return r.raft.LeadershipTransferToServer(to.ID, to.Address).Error() })
+	err = r.await(ctx, func() error {
+		err := r.raft.LeadershipTransferToServer(to.ID, to.Address).Error()
+		if !errors.Is(err, raft.ErrLeadershipTransferInProgress) {
+			r.wedge.reset() // this one is over: entries that the next one refuses are not refused without a break
+		}
+		return err
+	})
 	switch {
 	case err == nil, errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipLost),
 		errors.Is(err, raft.ErrLeadershipTransferInProgress), ctx.Err() != nil:

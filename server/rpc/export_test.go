@@ -1,6 +1,10 @@
 package rpc
 
-import "google.golang.org/protobuf/reflect/protoreflect"
+import (
+	"time"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
 
 // Right is what a call needs, for tests of this package from outside.
 type Right struct {
@@ -19,3 +23,6 @@ func RequiredRights() map[string]Right {
 
 // Calls are the methods of all calls.
 func Calls() map[string]protoreflect.MethodDescriptor { return calls() }
+
+// SetRoutesTick has a server look more often whether those who watch routes are told anything.
+func SetRoutesTick(s *Server, every time.Duration) { s.routesTick = every }

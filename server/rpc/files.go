@@ -31,10 +31,10 @@ func (s *Server) homeOf(id state.TrajectoryID) (h home, err error) {
 			err = trajectoryNotFound(st, id)
 			return
 		case t.State == state.TrajectoryPending:
-			err = failed(connect.CodeFailedPrecondition, "TRAJECTORY_PENDING", "trajectory %d waits for a node with enough free memory; it has no files before", id)
+			err = failed(connect.CodeFailedPrecondition, "TRAJECTORY_PENDING", "trajectory %d waits for a node with enough free memory; nothing of it is there before", id)
 			return
 		case t.State != state.TrajectoryOpen:
-			err = failed(connect.CodeFailedPrecondition, "TRAJECTORY_ENDED", "trajectory %d is not open any more, and its files go with it", id)
+			err = failed(connect.CodeFailedPrecondition, "TRAJECTORY_ENDED", "trajectory %d is not open any more, and what it had on its node goes with it", id)
 			return
 		}
 		n := st.Node(t.Node) // there is one: an invariant of state
@@ -44,8 +44,8 @@ func (s *Server) homeOf(id state.TrajectoryID) (h home, err error) {
 }
 
 // onHome passes a call on to the agent of a trajectory's node.
-func onHome[Req, Resp any](ctx context.Context, s *Server, trajectory uint64, stale bool, req *Req,
-	call func(rotav1connect.FileServiceClient, context.Context, *Req) (*Resp, error),
+func onHome[C, Req, Resp any](ctx context.Context, s *Server, trajectory uint64, stale bool, req *Req,
+	agent func(addr string) C, call func(C, context.Context, *Req) (*Resp, error),
 ) (*Resp, error) {
 	if err := requireID("trajectory_id", trajectory).err(); err != nil {
 		return nil, err
@@ -62,47 +62,47 @@ func onHome[Req, Resp any](ctx context.Context, s *Server, trajectory uint64, st
 	if h.snapshot != 0 {
 		info.RequestHeader().Set(httpx.SnapshotHeader, strconv.FormatUint(h.snapshot, 10))
 	}
-	resp, err := call(s.Files(h.addr), out, req)
+	resp, err := call(agent(h.addr), out, req)
 	switch {
 	case err == nil || ctx.Err() != nil || hasDetail(err):
 		return resp, err
 	case connect.CodeOf(err) == connect.CodeUnimplemented:
-		return nil, failed(connect.CodeFailedPrecondition, "AGENT_TOO_OLD", "the agent of node %s is of a release that has no files of trajectories: upgrade it", h.node)
+		return nil, failed(connect.CodeFailedPrecondition, "AGENT_TOO_OLD", "the agent of node %s is of a release that cannot do that for trajectories: upgrade it", h.node)
 	}
-	return nil, unavailable(time.Second, "NODE_UNREACHABLE", "node %s, which has the files of trajectory %d, cannot be reached at %s: %v", h.node, trajectory, h.addr, err)
+	return nil, unavailable(time.Second, "NODE_UNREACHABLE", "node %s, on which trajectory %d lives, cannot be reached at %s: %v", h.node, trajectory, h.addr, err)
 }
 
 // ListFiles lists a directory of a trajectory.
 func (s *Server) ListFiles(ctx context.Context, req *rotav1.ListFilesRequest) (*rotav1.ListFilesResponse, error) {
-	return onHome(ctx, s, req.TrajectoryId, req.AllowStale, req, rotav1connect.FileServiceClient.ListFiles)
+	return onHome(ctx, s, req.TrajectoryId, req.AllowStale, req, s.Files, rotav1connect.FileServiceClient.ListFiles)
 }
 
 // StatFile describes a file of a trajectory.
 func (s *Server) StatFile(ctx context.Context, req *rotav1.StatFileRequest) (*rotav1.StatFileResponse, error) {
-	return onHome(ctx, s, req.TrajectoryId, req.AllowStale, req, rotav1connect.FileServiceClient.StatFile)
+	return onHome(ctx, s, req.TrajectoryId, req.AllowStale, req, s.Files, rotav1connect.FileServiceClient.StatFile)
 }
 
 // ReadFile reads a part of a file of a trajectory.
 func (s *Server) ReadFile(ctx context.Context, req *rotav1.ReadFileRequest) (*rotav1.ReadFileResponse, error) {
-	return onHome(ctx, s, req.TrajectoryId, req.AllowStale, req, rotav1connect.FileServiceClient.ReadFile)
+	return onHome(ctx, s, req.TrajectoryId, req.AllowStale, req, s.Files, rotav1connect.FileServiceClient.ReadFile)
 }
 
 // WriteFile writes a part of a file of a trajectory.
 func (s *Server) WriteFile(ctx context.Context, req *rotav1.WriteFileRequest) (*rotav1.WriteFileResponse, error) {
-	return onHome(ctx, s, req.TrajectoryId, false, req, rotav1connect.FileServiceClient.WriteFile)
+	return onHome(ctx, s, req.TrajectoryId, false, req, s.Files, rotav1connect.FileServiceClient.WriteFile)
 }
 
 // MakeDirectory makes a directory of a trajectory.
 func (s *Server) MakeDirectory(ctx context.Context, req *rotav1.MakeDirectoryRequest) (*rotav1.MakeDirectoryResponse, error) {
-	return onHome(ctx, s, req.TrajectoryId, false, req, rotav1connect.FileServiceClient.MakeDirectory)
+	return onHome(ctx, s, req.TrajectoryId, false, req, s.Files, rotav1connect.FileServiceClient.MakeDirectory)
 }
 
 // MoveFile renames a file of a trajectory.
 func (s *Server) MoveFile(ctx context.Context, req *rotav1.MoveFileRequest) (*rotav1.MoveFileResponse, error) {
-	return onHome(ctx, s, req.TrajectoryId, false, req, rotav1connect.FileServiceClient.MoveFile)
+	return onHome(ctx, s, req.TrajectoryId, false, req, s.Files, rotav1connect.FileServiceClient.MoveFile)
 }
 
 // RemoveFile removes a file of a trajectory.
 func (s *Server) RemoveFile(ctx context.Context, req *rotav1.RemoveFileRequest) (*rotav1.RemoveFileResponse, error) {
-	return onHome(ctx, s, req.TrajectoryId, false, req, rotav1connect.FileServiceClient.RemoveFile)
+	return onHome(ctx, s, req.TrajectoryId, false, req, s.Files, rotav1connect.FileServiceClient.RemoveFile)
 }

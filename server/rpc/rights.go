@@ -56,6 +56,8 @@ var actionRights = map[string]right{
 	rotav1connect.WorkerServiceSuspendGenerationProcedure:    {noun: "trajectory", verb: rights.Submit, place: ofTrajectory("id")},
 	rotav1connect.WorkerServiceResumeGenerationProcedure:     {noun: "trajectory", verb: rights.Submit, place: ofTrajectory("id")},
 
+	rotav1connect.UsageServiceGetTrajectoryUsageProcedure: {noun: "trajectory", verb: rights.Read, place: ofTrajectory("trajectory_id")},
+
 	rotav1connect.FileServiceListFilesProcedure:     {noun: "file", verb: rights.Read, place: ofTrajectory("trajectory_id")},
 	rotav1connect.FileServiceStatFileProcedure:      {noun: "file", verb: rights.Read, place: ofTrajectory("trajectory_id")},
 	rotav1connect.FileServiceReadFileProcedure:      {noun: "file", verb: rights.Read, place: ofTrajectory("trajectory_id")},

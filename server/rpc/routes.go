@@ -24,6 +24,9 @@ const (
 	// routesCatchUp is how long a new watcher waits for a leader before it is told what this
 	// server knows.
 	routesCatchUp = 2 * time.Second
+	// routesLostMax is at how many ticks in a row no leader may be known before a watch ends. One
+	// is no more than an election.
+	routesLostMax = 2
 )
 
 // Routes wakes those who watch routes, and remembers for each what changed since it was told.
@@ -153,18 +156,19 @@ func (s *Server) WatchRoutes(ctx context.Context, req *rotav1.WatchRoutesRequest
 	if err := checkText("policy", req.Policy, state.PolicyNameBytesMax).err(); err != nil {
 		return err
 	}
-	if err := s.settle(ctx); err != nil {
+	stale, err := s.settle(ctx)
+	if err != nil {
 		return err
 	}
 	w := s.Routes.join()
 	defer s.Routes.leave(w)
-	alive := time.NewTicker(progressInterval)
+	alive := time.NewTicker(s.routesTick)
 	defer alive.Stop()
-	for {
+	for lost := 0; ; {
 		dirty := s.Routes.take(w)
-		var err error
 		if dirty.all {
-			err = s.sendAllRoutes(req.Policy, stream.Send)
+			err = s.sendAllRoutes(req.Policy, stale, stream.Send)
+			stale = false // what this server sends later is not older than this
 		} else {
 			err = s.sendRoutes(req.Policy, dirty, stream.Send)
 		}
@@ -174,6 +178,12 @@ func (s *Server) WatchRoutes(ctx context.Context, req *rotav1.WatchRoutesRequest
 		select {
 		case <-w.wake:
 		case <-alive.C: // an empty message shows that the stream is
+			if lost++; s.leaderKnown() {
+				lost = 0
+			}
+			if lost >= routesLostMax {
+				return s.lostLeader()
+			}
 			if err := stream.Send(&rotav1.WatchRoutesResponse{}); err != nil {
 				return err
 			}
@@ -183,25 +193,38 @@ func (s *Server) WatchRoutes(ctx context.Context, req *rotav1.WatchRoutesRequest
 	}
 }
 
-// settle waits a while for this server to know what the cluster knows. Without a leader it goes
-// on with what it has, unless that is nothing.
-func (s *Server) settle(ctx context.Context) error {
+// settle waits a while for this server to know what the cluster knows. If it does not come to know
+// it, what it has is stale. A server that has nothing, or will never know more, is no use.
+func (s *Server) settle(ctx context.Context) (stale bool, err error) {
 	short, cancel := context.WithTimeout(ctx, routesCatchUp)
 	defer cancel()
-	err := s.catchUp(short, false)
+	if err = s.catchUp(short, false); err == nil {
+		return false, nil
+	}
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return false, context.Cause(ctx)
 	}
-	if err != nil && s.Machine.Level() == 0 {
-		return unavailable(time.Second, "NOT_BOOTSTRAPPED", "this server knows nothing yet: watch at another server")
+	if s.Machine.Level() == 0 {
+		return false, unavailable(time.Second, "NOT_BOOTSTRAPPED", "this server knows nothing yet: watch at another server")
 	}
-	return nil
+	if f := s.asFailure(err); f != nil && f.reason == "NOT_A_MEMBER" {
+		return false, f
+	}
+	return true, nil
+}
+
+// lostLeader is how a watch ends at a server that hears nothing new: the others may have a leader.
+func (s *Server) lostLeader() error {
+	if f := s.whyNoLeader(); f != nil {
+		return f
+	}
+	return unavailable(time.Second, "NO_LEADER", "server %s knows no leader, so it hears of no changes: watch at another server", s.ServerID)
 }
 
 // sendAllRoutes sends everything, and marks the begin and the end of it.
-func (s *Server) sendAllRoutes(policy string, send func(*rotav1.WatchRoutesResponse) error) error {
+func (s *Server) sendAllRoutes(policy string, stale bool, send func(*rotav1.WatchRoutesResponse) error) error {
 	st := s.Machine.Fork()
-	m := &rotav1.WatchRoutesResponse{Reset_: true}
+	m := &rotav1.WatchRoutesResponse{Reset_: true, Stale: stale}
 	st.Policies("", func(p *state.Policy) bool {
 		if p.Suspended && (policy == "" || p.Name == policy) {
 			m.SuspendedPolicies = append(m.SuspendedPolicies, p.Name)
@@ -224,7 +247,7 @@ func (s *Server) sendAllRoutes(policy string, send func(*rotav1.WatchRoutesRespo
 		}
 		if m.Routes = append(m.Routes, routeMessage(g)); len(m.Routes) == routesBatch {
 			err = send(m)
-			m = &rotav1.WatchRoutesResponse{}
+			m = &rotav1.WatchRoutesResponse{Stale: stale}
 		}
 		return err == nil
 	})

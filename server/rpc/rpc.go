@@ -125,10 +125,11 @@ type Deps struct {
 	// LogTime estimates log time now, in nanoseconds: that of the newest applied
 	// entry and what has passed since on the server's own clock; 0 before the first.
 	LogTime func() int64
-	// Output, Files, Streams and Operator return clients of an agent and of a server.
+	// Output, Files, Streams, Usage and Operator return clients of an agent and of a server.
 	Output   func(addr string) rotav1connect.OutputServiceClient
 	Files    func(addr string) rotav1connect.FileServiceClient
 	Streams  func(addr string) rotav1connect.StreamServiceClient
+	Usage    func(addr string) rotav1connect.UsageServiceClient
 	Operator func(addr string) rotav1connect.OperatorServiceClient
 	// Keyring returns a client for the gossip keys of a server or of an agent.
 	Keyring func(addr string, agent bool) rotav1connect.KeyringServiceClient
@@ -175,6 +176,8 @@ type Server struct {
 	estimates       estimateBudget
 	explains        estimateBudget
 	room            roomDelay
+	// routesTick is how often a watch of routes is shown to be alive.
+	routesTick time.Duration
 	// members is held while the servers are asked for the levels that they know, shared while one is
 	// being added.
 	members sync.RWMutex
@@ -186,7 +189,7 @@ type Server struct {
 // New returns the handler of all services but those between servers, with
 // health and reflection.
 func New(deps Deps) *Server {
-	s := &Server{Deps: deps, Clients: intake.NewBudget(clientsDecodingMax), Agents: intake.NewBudget(agentsDecodingMax), files: intake.NewBudget(filesDecodingMax), access: newAccessCache()}
+	s := &Server{Deps: deps, Clients: intake.NewBudget(clientsDecodingMax), Agents: intake.NewBudget(agentsDecodingMax), files: intake.NewBudget(filesDecodingMax), access: newAccessCache(), routesTick: progressInterval}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	mux := http.NewServeMux()
 	mount := func(path string, h http.Handler) { mux.Handle(path, intake.Handler(h, s.limits(path))) }
@@ -202,6 +205,7 @@ func New(deps Deps) *Server {
 	mount(rotav1connect.NewTrajectoryServiceHandler(s, options...))
 	mount(rotav1connect.NewFileServiceHandler(s, options...))
 	mount(rotav1connect.NewStreamServiceHandler(s, options...))
+	mount(rotav1connect.NewUsageServiceHandler(s, options...))
 	mount(rotav1connect.NewSnapshotServiceHandler(s, options...))
 	mount(rotav1connect.NewNodeServiceHandler(s, options...))
 	mount(rotav1connect.NewClassServiceHandler(s, options...))
@@ -219,7 +223,7 @@ func New(deps Deps) *Server {
 	mount(rotav1connect.NewAccessServiceHandler(s, options...))
 	mount(rotav1connect.NewAgentServiceHandler(s, options...))
 	services := []string{
-		rotav1connect.ActionServiceName, rotav1connect.TrajectoryServiceName, rotav1connect.FileServiceName, rotav1connect.StreamServiceName, rotav1connect.SnapshotServiceName, rotav1connect.NodeServiceName,
+		rotav1connect.ActionServiceName, rotav1connect.TrajectoryServiceName, rotav1connect.FileServiceName, rotav1connect.StreamServiceName, rotav1connect.UsageServiceName, rotav1connect.SnapshotServiceName, rotav1connect.NodeServiceName,
 		rotav1connect.ClassServiceName, rotav1connect.QuotaServiceName,
 		rotav1connect.JobServiceName, rotav1connect.TurnServiceName, rotav1connect.LedgerServiceName,
 		rotav1connect.EngineServiceName, rotav1connect.ResidencyServiceName, rotav1connect.MigrationServiceName,

@@ -275,3 +275,37 @@ func TestARemovedDeclarationThatFailed(t *testing.T) {
 		t.Errorf("%+v", n.List())
 	}
 }
+
+// TestWhoLeaves: an engine that should not be ready, until it holds no memory any more.
+func TestWhoLeaves(t *testing.T) {
+	n := newNode(4)
+	leaves := func(want bool, when string) {
+		t.Helper()
+		if got := n.Leaves(plan.Engine{Model: "a", GPUs: 1}); got != want {
+			t.Errorf("%s: %v", when, got)
+		}
+	}
+	leaves(false, "unknown")
+	n.Desire([]Want{want("a", 1)})
+	n.expect(t, "start a/1")
+	leaves(false, "starting")
+	n.done("a", Outcome{})
+	n.Desire(nil)
+	leaves(true, "ready and not wanted")
+	n.expect(t, "sleep a/1")
+	leaves(true, "falling asleep")
+	n.done("a", Outcome{Failed: true, Message: "it hangs"})
+	leaves(true, "awake though told to sleep")
+	n.expect(t, "stop a/1")
+	leaves(true, "being stopped")
+	n.done("a", Outcome{Gone: true})
+	leaves(false, "gone")
+	n.Desire([]Want{want("a", 1)})
+	n.now += pauseMin
+	n.expect(t, "start a/1")
+	n.done("a", Outcome{})
+	n.Desire(nil)
+	n.expect(t, "sleep a/1")
+	n.done("a", Outcome{})
+	leaves(false, "asleep")
+}

@@ -48,6 +48,12 @@ func (c *Chunks) Status(id plan.Engine) (s Status, ok bool) {
 	return c.status(e), true
 }
 
+// Leaves reports whether an engine should not be ready and may still hold GPU memory.
+func (c *Chunks) Leaves(id plan.Engine) bool {
+	e := c.engines[id]
+	return e != nil && e.wants == nil && e.holds()
+}
+
 // List returns all engines that exist, should or failed, by model and chunk.
 func (c *Chunks) List() (all []Status) {
 	for _, e := range c.order {

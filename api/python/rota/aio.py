@@ -21,6 +21,7 @@ from .many import Command
 from .names import names_checked
 from .rollout import Sample
 from .spec import Action, Size, Submission, spec
+from .threads import in_thread
 from .trajectory import Trajectory
 from .turn import Turn
 
@@ -294,7 +295,7 @@ class AsyncFiles:
 
 @names_checked
 class AsyncTrajectory:
-    """As Trajectory, for ``async with``, which ``files``, ``pause``, ``resume``, ``snapshot`` and ``fork`` need, too."""
+    """As Trajectory, for ``async with``, which ``files``, ``pause``, ``resume``, ``usage``, ``snapshot`` and ``fork`` need, too."""
 
     blocking: Trajectory
     files: AsyncFiles
@@ -319,6 +320,9 @@ class AsyncTrajectory:
 
     async def resume(self) -> bool:
         return await asyncio.to_thread(self.blocking.resume)
+
+    async def usage(self, interval_s: float = 0) -> dict:
+        return await asyncio.to_thread(self.blocking.usage, interval_s)
 
     async def snapshot(self, name: str = "", timeout_s: float = 600) -> dict:
         return await asyncio.to_thread(self.blocking.snapshot, name, timeout_s)
@@ -347,13 +351,13 @@ class AsyncProcess:
         self.blocking = Process(client.blocking, action)
 
     async def write(self, data: bytes | str) -> None:
-        await asyncio.to_thread(self.blocking.write, data)
+        await in_thread(self.blocking.write, data)
 
     async def close_stdin(self) -> None:
-        await asyncio.to_thread(self.blocking.close_stdin)
+        await in_thread(self.blocking.close_stdin)
 
     async def feed(self, data: bytes | str | BinaryIO) -> None:
-        await asyncio.to_thread(self.blocking.feed, data)
+        await in_thread(self.blocking.feed, data)
 
     async def send_signal(self, signal: str | int, all: bool = False) -> None:
         await asyncio.to_thread(self.blocking.send_signal, signal, all)
@@ -377,11 +381,13 @@ class AsyncProcess:
         self, follow: bool = True, *, since: datetime.datetime | float | None = None, times: bool = False
     ) -> AsyncIterator[Output]:
         """As Process.output; a thread waits for each piece."""
-        pieces = self.blocking.output(follow, since=since, times=times)
+        left = threading.Event()
+        pieces = self.blocking._output(follow, since, times, left)
         try:
-            while (piece := await asyncio.to_thread(lambda: next(pieces, None))) is not None:
+            while (piece := await in_thread(lambda: next(pieces, None))) is not None:
                 yield piece
         finally:
+            left.set()
             with contextlib.suppress(ValueError):  # a thread waits for the next piece
                 pieces.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import datetime
+import threading
 import time
 from typing import TYPE_CHECKING, BinaryIO, Iterable, Iterator
 
@@ -141,6 +142,12 @@ class Process:
         times: the pieces say when they were written. With since or times, Error with the reason
         OUTPUT_HAS_NO_TIMES is raised for output of which that is not known.
         """
+        return self._output(follow, since, times, threading.Event())
+
+    def _output(
+        self, follow: bool, since: datetime.datetime | float | None, times: bool, left: threading.Event
+    ) -> Iterator[Output]:
+        """As output, until nobody wants it any more; of an action that is silent that is seen in retry_s."""
         request: dict = {"actionId": str(self.id), "attempt": 0, "follow": follow, "times": times}
         if since is not None:
             request["since"] = timestamp(since)
@@ -159,10 +166,14 @@ class Process:
                     yield Output(name, data, offset, parse_time(chunk["time"]) if times else None)
                 return
             except TimeoutError:
+                if left.is_set():
+                    return
                 # Either nothing was written, or the server is gone: then another one is asked.
                 self.client.get(self.id)
                 give_up = time.monotonic() + self.client.retry_s
             except Error as err:
+                if left.is_set():
+                    return
                 if err.retry_after is None or time.monotonic() > give_up:
                     raise
                 time.sleep(max(err.retry_after, 0.05))

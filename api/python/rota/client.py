@@ -14,6 +14,7 @@ import ssl
 import struct
 import threading
 import time
+import weakref
 from typing import Any, BinaryIO, Iterator, Mapping, Sequence
 
 from .background import Output, Process, collect
@@ -52,6 +53,32 @@ _AVOID_S = 3.0
 _ADDR = "127.0.0.1:7400"
 
 
+#: The clients of this process.
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for client in list(_clients):
+        client._begin()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+def addresses(text: str) -> list[str]:
+    """The addresses in a list with commas, as the CLI reads it."""
+    found = [address.strip() for address in text.split(",") if address.strip()]
+    for address in found:
+        try:
+            http.client.HTTPConnection(address)  # it connects later
+        except http.client.InvalidURL as err:
+            raise ValueError(f"{address!r} is not the host:port of a server: {err}") from None
+    if not found:
+        raise ValueError(f"{text!r} names no server")
+    return found
+
+
 @names_checked
 class Client(Many, Rollouts, Workers):
     """Talks to one cluster. Threads may share it.
@@ -82,11 +109,9 @@ class Client(Many, Rollouts, Workers):
     ):
         self.namespace, ca, cert, key, token_file = _settings(namespace, ca, cert, key, token, token_file)
         self.retry_s = retry_s
-        self._servers = list(servers) or (os.environ.get("ROTA_ADDR") or _ADDR).split(",")
+        self._servers = addresses(",".join(servers) or os.environ.get("ROTA_ADDR") or _ADDR)
         self._current = self._servers[0]
         self._avoid: dict[str, float] = {}  # until when, for servers that failed
-        self._lock = threading.Lock()
-        self._idle: dict[str, list[http.client.HTTPConnection]] = {}
         self._token = Token(token, token_file)
         self._tls = None
         if ca is not None:
@@ -95,6 +120,16 @@ class Client(Many, Rollouts, Workers):
             self._tls.check_hostname = False  # its role says who a server is, see _connect
             if cert is not None:
                 self._tls.load_cert_chain(cert, key)
+        self._idle: dict[str, list[http.client.HTTPConnection]] = {}
+        self._begin()
+        _clients.add(self)
+
+    def _begin(self) -> None:
+        """Makes what no other process may use, at the beginning and after a fork."""
+        for connection in itertools.chain(*self._idle.values()):
+            connection.close()  # the process that was forked goes on to use it
+        self._idle = {}
+        self._lock = threading.Lock()
         self._overload = Overload()
         self._prefix = secrets.token_urlsafe(9)
         self._numbers = itertools.count(1)
@@ -550,7 +585,8 @@ class Client(Many, Rollouts, Workers):
         headers = {"Content-Type": "application/json", **self._token.headers(server, self._tls is not None)}
         with self._lock:
             idle = [] if fresh else self._idle.get(server, [])
-            connection = idle.pop() if idle else self._connect(server)
+            pooled = bool(idle)
+            connection = idle.pop() if pooled else self._connect(server)
         sent = False
         try:
             if connection.sock is None:
@@ -565,6 +601,8 @@ class Client(Many, Rollouts, Workers):
             raise Error(f"{server}: {err}: is ca the authority of this cluster?") from None
         except (OSError, http.client.HTTPException) as err:
             connection.close()
+            if pooled:
+                self._drop(server)
             kind = UnknownOutcome if sent else Error
             raise kind(f"{server}: {err}", retry_after=0.0) from None
         with self._lock:
@@ -575,6 +613,13 @@ class Client(Many, Rollouts, Workers):
         if response.status != 200:
             raise from_answer(response.status, answer)
         return json.loads(answer)
+
+    def _drop(self, server: str) -> None:
+        """Closes the connections to a server that nobody uses: what ended one has ended all."""
+        with self._lock:
+            idle = self._idle.pop(server, [])
+        for connection in idle:
+            connection.close()
 
     def _connect(self, server: str) -> http.client.HTTPConnection:
         if self._tls is None:

@@ -342,7 +342,7 @@ class Rollout:
     def _ended(self, episode: Episode) -> bool:
         """Whether rota closed the episode, and not its loop."""
         state = self.client.call("TrajectoryService/GetTrajectory", {"id": str(episode.id)})["trajectory"]["state"]
-        return state in ("TRAJECTORY_STATE_CLOSING", "TRAJECTORY_STATE_CLOSED")
+        return state in ("TRAJECTORY_STATE_CLOSING", "TRAJECTORY_STATE_CLOSED", "TRAJECTORY_STATE_LOST")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Sequence
 from .background import Process
 from .files import Files
 from .names import names_checked
-from .spec import Action, Size
+from .spec import Action, Size, seconds
 
 if TYPE_CHECKING:
     from .client import Client
@@ -54,6 +54,15 @@ class Trajectory:
         """Lets its processes go on, each when it has its cores again. False: it was not paused."""
         answer = self.client.call("TrajectoryService/ResumeTrajectory", {"id": str(self.id)})
         return bool(answer.get("changed"))
+
+    def usage(self, interval_s: float = 0) -> dict:
+        """What its running actions use now: ``actions``, each with ``actionId``, ``cpuTime``,
+        ``memoryBytes`` and more, and ``diskBytes`` and ``diskFreeBytes`` of the disk with its files.
+
+        interval_s: time over which ``cores`` of each action is measured, at most 10; 0: not at all.
+        """
+        request = {"trajectoryId": str(self.id), "interval": seconds(interval_s)}
+        return self.client.call("UsageService/GetTrajectoryUsage", request)
 
     def snapshot(self, name: str = "", timeout_s: float = 600) -> dict:
         """Keeps its files as they are, and returns the snapshot when others can begin with it.

@@ -323,6 +323,18 @@ class Others(unittest.IsolatedAsyncioTestCase):
         env.close()
         env.close()
 
+    def uploads_where_it_reads(self, sandbox):
+        """Also if its commands work in another directory."""
+        self.addCleanup(sandbox.close)
+        with tempfile.TemporaryDirectory() as folder:
+            run = pathlib.Path(folder) / "run.sh"
+            run.write_text("#!/bin/sh\necho ran\n")
+            run.chmod(0o755)
+            sandbox.upload_dir(folder, "work/tree")
+            sandbox.upload_file(str(run), "work/run.sh")
+        self.assertEqual(sandbox.exec("tree/run.sh; ./run.sh"), "ran\nran\n")
+        self.assertEqual(sandbox.download_file("work/tree/run.sh"), b"#!/bin/sh\necho ran\n")
+
     def test_rllm(self):
         sandbox = rllm.RotaSandbox("task-7", addr=ADDR, memory="64MiB")
         self.addCleanup(sandbox.close)
@@ -333,6 +345,7 @@ class Others(unittest.IsolatedAsyncioTestCase):
             sandbox.upload_file(folder + "/a.txt", "b.txt")
         self.assertEqual(sandbox.exec("cat tree/a.txt b.txt; echo e >&2"), "a\na\n")
         self.assertEqual(sandbox.download_file("b.txt"), b"a\n")
+        self.uploads_where_it_reads(rllm.RotaSandbox("task-8", addr=ADDR, memory="64MiB", dir="work"))
         with self.assertRaises(subprocess.CalledProcessError) as caught:
             sandbox.exec("echo o; exit 9")
         self.assertEqual((caught.exception.returncode, caught.exception.stdout), (9, "o\n"))

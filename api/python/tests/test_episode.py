@@ -23,6 +23,7 @@ class Cluster(Server):
         super().__init__(None)
         self.need, self.lock = need, threading.Lock()
         self.ids, self.of, self.open, self.samples, self.closed = itertools.count(1), {}, set(), {}, []
+        self.end = "CLOSED"  # what a trajectory is that is not open
 
     def answer(self, path, body):
         with self.lock:
@@ -47,7 +48,7 @@ class Cluster(Server):
 
     def GetTrajectory(self, body):
         live = int(body["id"]) in self.open
-        return 200, {}, {"trajectory": {"state": "TRAJECTORY_STATE_" + ("OPEN" if live else "CLOSED")}}
+        return 200, {}, {"trajectory": {"state": "TRAJECTORY_STATE_" + ("OPEN" if live else self.end)}}
 
     def CloseTrajectory(self, body):
         self.open.discard(int(body["id"]))
@@ -119,7 +120,14 @@ class Rollouts(unittest.TestCase):
         self.assertEqual((summary.used, summary.ended, summary.failed), (1, 1, 0), summary)
 
     def test_an_episode_that_is_always_closed_is_given_up(self):
+        self.given_up("CLOSED")
+
+    def test_an_episode_whose_node_is_always_lost_is_given_up(self):
+        self.given_up("LOST")
+
+    def given_up(self, state):
         with Cluster(1) as server:
+            server.end = state
 
             def loop(episode):
                 server.open.discard(episode.id)

@@ -3,7 +3,9 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -37,6 +39,25 @@ func TestUnknownNamesAreErrors(t *testing.T) {
 		}
 		if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s %s: %q, want %q", c.file, c.variable, got, c.want)
+		}
+	}
+}
+
+// TestVariablesOfCommandsAreKnown: rota runs in actions, which have all that the documents say.
+func TestVariablesOfCommandsAreKnown(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "concepts.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "Every command finds in its environment:\n\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	names := regexp.MustCompile("`(ROTA_[A-Z_]+)`").FindAllStringSubmatch(table, -1)
+	if len(names) < 12 {
+		t.Fatalf("docs/concepts.md names %v", names)
+	}
+	for _, name := range names {
+		if err := checkNames((&app{}).root(), nil, []string{name[1] + "=1"}); err != nil {
+			t.Error(err)
 		}
 	}
 }

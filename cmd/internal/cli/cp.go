@@ -99,6 +99,9 @@ func (j *copying) upload(ctx context.Context, source string, at remotePath) erro
 		}
 		at.path = path.Join(at.path, filepath.Base(name))
 	}
+	if source, err = filepath.EvalSymlinks(source); err != nil { // WalkDir does not go into a link
+		return err
+	}
 	return filepath.WalkDir(source, func(local string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -108,7 +111,7 @@ func (j *copying) upload(ctx context.Context, source string, at remotePath) erro
 			return err
 		}
 		remote := path.Join(at.path, filepath.ToSlash(below))
-		st, err := os.Stat(local) // the source itself may be a link
+		st, err := os.Stat(local)
 		switch {
 		case err != nil && local == source:
 			return err

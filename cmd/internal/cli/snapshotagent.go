@@ -50,8 +50,8 @@ Several agents may have the same folder, also on several machines if its file sy
 locks: one of them saves, and the others wait until that one is gone. Each prints a line for
 each backup and each failure. A backup that is dated in the future, as the clock was wrong when it
 was made, does not count as the newest and is removed first. With --copy-to each backup is copied to an object store as
-PREFIX/CLUSTER-ID/NAME, and tried again until it is there or the next one is. The oldest copies of
-the same cluster beyond --retain are removed. With --metrics, the agent writes a file for the
+PREFIX/CLUSTER-ID/NAME, and tried again until it is there or the next one is. The credentials are read
+for each try. The oldest copies of the same cluster beyond --retain are removed. With --metrics, the agent writes a file for the
 textfile collector of the Prometheus node exporter.`,
 		Example: "  rota operator snapshot agent /var/backups/rota --interval 1h --retain 48\n" +
 			"  rota operator snapshot agent /var/backups/rota --copy-to s3://backups/rota",
@@ -243,6 +243,13 @@ rota_backup_failures_total %d
 `, last, len(list), b.saved, b.failures)
 	if b.saved > 0 {
 		text += fmt.Sprintf("# HELP rota_backup_last_size_bytes Size of the newest backup.\n# TYPE rota_backup_last_size_bytes gauge\nrota_backup_last_size_bytes %d\n", b.bytes)
+	}
+	if b.copies != nil {
+		var copied float64
+		if at := b.copies.newest; !at.IsZero() {
+			copied = float64(at.UnixMilli()) / 1000
+		}
+		text += fmt.Sprintf("# HELP rota_backup_last_copy_timestamp_seconds Time of the newest backup that this agent has copied to the object store; 0: none since it began.\n# TYPE rota_backup_last_copy_timestamp_seconds gauge\nrota_backup_last_copy_timestamp_seconds %.3f\n", copied)
 	}
 	tmp := filepath.Join(filepath.Dir(b.metrics), "."+filepath.Base(b.metrics)+".tmp") // the collector reads no such name
 	if err := os.WriteFile(tmp, []byte(text), 0o644); err != nil {

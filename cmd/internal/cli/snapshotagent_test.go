@@ -4,15 +4,19 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/internal/s3/s3test"
 	"rota/server/backup"
 )
 
@@ -120,7 +124,7 @@ func TestBackupsGoOnBesideASlowCopy(t *testing.T) {
 		dir, began := t.TempDir(), time.Now()
 		store := &slowStore{open: make(chan struct{})}
 		b := agentFor(dir)
-		b.copies = &copies{bucket: store, prefix: "p/", retain: 2, done: make(chan copied, 1)}
+		b.copies = &copies{open: func() (objectStore, error) { return store, nil }, prefix: "p/", retain: 2, done: make(chan copied, 1)}
 		time.AfterFunc(3*time.Hour+30*time.Minute, func() { close(store.open) })
 		runFor(t, b, 3*time.Hour+45*time.Minute)
 		if b.saved != 4 {
@@ -144,10 +148,86 @@ func TestCopiesFromTheFutureAreRemovedFirst(t *testing.T) {
 		store := &slowStore{open: make(chan struct{}), keys: []string{name(began.AddDate(1, 0, 0)), name(began.AddDate(2, 0, 0)), "p/c1/notes"}}
 		close(store.open)
 		b := agentFor(dir)
-		b.copies = &copies{bucket: store, prefix: "p/", retain: 2, done: make(chan copied, 1)}
+		b.copies = &copies{open: func() (objectStore, error) { return store, nil }, prefix: "p/", retain: 2, done: make(chan copied, 1)}
 		runFor(t, b, time.Hour+time.Minute)
 		if want := []string{"p/c1/notes", name(began), name(began.Add(time.Hour))}; !slices.Equal(store.keys, want) {
 			t.Errorf("the copies are %q, want %q", store.keys, want)
+		}
+	})
+}
+
+// TestCopiesFollowTheCredentials: the keys in the file are replaced while the agent runs, and the store
+// takes the new one only.
+func TestCopiesFollowTheCredentials(t *testing.T) {
+	store := s3test.New(t)
+	store.OtherKeys = true
+	dir := t.TempDir()
+	file := filepath.Join(dir, "credentials")
+	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", file)
+	keys := func(access, secret string) {
+		t.Helper()
+		text := fmt.Sprintf("[default]\naws_access_key_id = %s\naws_secret_access_key = %s\naws_session_token = %s\n", access, secret, s3test.Session)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keys("A", "a")
+	b := agentFor(t.TempDir())
+	b.metrics = filepath.Join(dir, "rota.prom")
+	var err error
+	if b.copies, err = newCopies("s3://bucket/p", 2); err != nil {
+		t.Fatal(err)
+	}
+	folder, err := b.take(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	if err := b.save(t.Context(), folder); err != nil {
+		t.Fatal(err)
+	}
+	// try makes a copy, and returns what the file of metrics says of the newest one.
+	try := func() string {
+		t.Helper()
+		b.copies.retryAt = time.Time{}
+		b.copies.begin(t.Context())
+		b.copied(t.Context(), folder, <-b.copies.ended())
+		text, err := os.ReadFile(b.metrics)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, value, _ := strings.Cut(string(text), "\nrota_backup_last_copy_timestamp_seconds ")
+		return strings.TrimSpace(value)
+	}
+	if newest := try(); newest != "0.000" || store.Refused == 0 || len(store.Objects) != 0 {
+		t.Fatalf("with the key that the store does not take: newest copy %s, %d refused, %d objects", newest, store.Refused, len(store.Objects))
+	}
+	keys(s3test.AccessKey, s3test.Secret)
+	newest, ok, err := newestIn(folder)
+	if err != nil || !ok {
+		t.Fatal(err)
+	}
+	if got, want := try(), fmt.Sprintf("%.3f", float64(newest.Time.UnixMilli())/1000); got != want {
+		t.Errorf("the newest copy is of %s, want %s", got, want)
+	}
+	if _, ok := store.Objects["/p/c1/"+filepath.Base(newest.Path)]; !ok {
+		t.Errorf("the store has %d objects, and no copy of %s", len(store.Objects), newest.Path)
+	}
+}
+
+// TestACopyThatFailsIsTriedMoreRarely: each try reads the whole backup.
+func TestACopyThatFailsIsTriedMoreRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		b := agentFor(t.TempDir())
+		b.interval = 24 * time.Hour
+		b.copies = &copies{open: func() (objectStore, error) { tries++; return nil, errors.New("no credentials") }, retain: 2, done: make(chan copied, 1)}
+		runFor(t, b, 10*time.Hour)
+		if tries < 100 || tries > 140 {
+			t.Errorf("%d tries in ten hours, want one every five minutes", tries)
 		}
 	})
 }

@@ -106,7 +106,9 @@ func putFile(ctx context.Context, b objectStore, key, path string) error {
 // They are made by a goroutine of their own, one at a time. All methods but add are for one other
 // goroutine, and do nothing for nil.
 type copies struct {
-	bucket objectStore
+	// open returns the bucket with the credentials of now. It is called for each copy: credentials
+	// end and are replaced while the agent runs.
+	open   func() (objectStore, error)
 	prefix string
 	retain int
 	// missing is the newest backup while it has no copy.
@@ -114,8 +116,12 @@ type copies struct {
 	// busy: a copy is being made; its end comes over done.
 	busy bool
 	done chan copied
-	// retryAt: no copy is tried before it.
+	// retryAt: no copy is tried before it. pause was the time until then, 0 after a copy: a copy that
+	// fails again is tried more rarely, as each try reads the whole backup.
 	retryAt time.Time
+	pause   time.Duration
+	// newest is the time of the newest backup that this agent has copied.
+	newest time.Time
 }
 
 // objectStore is what copies need of a bucket.
@@ -141,18 +147,22 @@ func newCopies(address string, retain int) (*copies, error) {
 	if !ok {
 		return nil, usageErrorf("--copy-to must be s3://BUCKET/PREFIX, is %q", address)
 	}
-	b, err := s3.FromEnvironment(bucket)
-	if err != nil {
+	open := func() (objectStore, error) { return s3.FromEnvironment(bucket) }
+	if _, err := open(); err != nil { // it is known at the start
 		return nil, usageErrorf("%w", err)
 	}
 	if prefix = strings.TrimSuffix(prefix, "/"); prefix != "" {
 		prefix += "/"
 	}
-	return &copies{bucket: b, prefix: prefix, retain: retain, done: make(chan copied, 1)}, nil
+	return &copies{open: open, prefix: prefix, retain: retain, done: make(chan copied, 1)}, nil
 }
 
-// copyWait bounds the copy of one backup: a store that stands still must not stop the agent.
-const copyWait = time.Hour
+const (
+	// copyWait bounds the copy of one backup: a store that stands still must not stop the agent.
+	copyWait = time.Hour
+	// copyRetryMax is the longest pause between two tries of a copy.
+	copyRetryMax = 5 * time.Minute
+)
 
 // want says which backup is the newest: it takes the place of one that has no copy yet.
 func (c *copies) want(path string) {
@@ -190,12 +200,17 @@ func (c *copies) ended() <-chan copied {
 func (c *copies) note(done copied) (again bool) {
 	c.busy = false
 	if done.stored {
+		c.pause = 0
+		if at, ok := backup.TimeOf(filepath.Base(done.path)); ok {
+			c.newest = at
+		}
 		if c.missing == done.path {
 			c.missing = ""
 		}
 		return false
 	}
-	c.retryAt = time.Now().Add(backupRetry)
+	c.pause = min(max(2*c.pause, backupRetry), copyRetryMax)
+	c.retryAt = time.Now().Add(c.pause)
 	return c.missing == done.path
 }
 
@@ -210,15 +225,19 @@ func (c *copies) wait() {
 func (c *copies) add(ctx context.Context, path string) (stored bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, copyWait)
 	defer cancel()
+	bucket, err := c.open()
+	if err != nil {
+		return false, err
+	}
 	cluster, err := clusterOf(path)
 	if err != nil {
 		return false, err
 	}
 	prefix := c.prefix + cluster + "/"
-	if err := putFile(ctx, c.bucket, prefix+filepath.Base(path), path); err != nil {
+	if err := putFile(ctx, bucket, prefix+filepath.Base(path), path); err != nil {
 		return false, err
 	}
-	keys, err := c.bucket.List(ctx, prefix)
+	keys, err := bucket.List(ctx, prefix)
 	if err != nil {
 		return true, fmt.Errorf("it is stored, but older copies cannot be listed: %w", err)
 	}
@@ -230,7 +249,7 @@ func (c *copies) add(ctx context.Context, path string) (stored bool, err error) 
 	}
 	backup.SortByAge(ours, time.Now())
 	for len(ours) > c.retain {
-		if err := c.bucket.Delete(ctx, ours[0].Path); err != nil {
+		if err := bucket.Delete(ctx, ours[0].Path); err != nil {
 			return true, fmt.Errorf("it is stored, but an older copy cannot be removed: %w", err)
 		}
 		ours = ours[1:]

@@ -17,7 +17,7 @@ import (
 
 func (a *app) trajectoryCmd() *cobra.Command {
 	return group("trajectory", "Open, close and see trajectories: sessions with a node and reserved memory",
-		a.trajectoryOpenCmd(), a.trajectoryExtendCmd(), a.trajectoryCloseCmd(), a.reads(a.trajectoryGetCmd()), a.reads(a.trajectoryListCmd()), a.reads(a.trajectorySummaryCmd()),
+		a.trajectoryOpenCmd(), a.trajectoryExtendCmd(), a.trajectoryCloseCmd(), a.reads(a.trajectoryGetCmd()), a.reads(a.trajectoryListCmd()), a.reads(a.trajectorySummaryCmd()), a.reads(a.trajectoryUsageCmd()),
 		a.trajectorySuspendCmd(), a.trajectoryPauseCmd(), a.trajectoryResumeCmd())
 }
 

@@ -74,6 +74,12 @@ func TestATrajectoryInAContainer(t *testing.T) {
 	if out := rota("run", "--trajectory", id, "--", "sh", "-c", "id -u; pwd; cat /workspace/given; echo 1 >/tmp/note; echo 2 >/workspace/note"); out != "1000\n/work\nfrom outside\n" {
 		t.Errorf("the first command wrote %q", out)
 	}
+	busy := strings.TrimSpace(rota("run", "--detach", "--trajectory", id, "--", "sh", "-c", "while :; do :; done"))
+	w.until("it says what an action uses", func() bool {
+		used := strings.Fields(strings.Join(strings.Split(rota("trajectory", "usage", id, "--interval", "200ms"), "\n")[1:], " "))
+		return len(used) >= 7 && used[0] == busy && used[2] != "0.00" && used[4] != "0"
+	})
+	rota("action", "cancel", busy)
 	agent := w.cluster.Agents[0]
 	w.kill(agent)
 	w.start(agent)

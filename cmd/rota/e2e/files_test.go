@@ -49,6 +49,12 @@ func TestFilesOfATrajectory(t *testing.T) {
 		return out
 	}
 	home := strconv.FormatUint(id, 10)
+	if err := os.Symlink("project", filepath.Join(tree, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if out := rota("cp", "-r", filepath.Join(tree, "link"), home+":linked"); strings.Contains(out, "copied 0 files") {
+		t.Errorf("of a link to a folder it says %q", out)
+	}
 	rota("cp", "-r", filepath.Join(tree, "project"), home+":")
 	agent := w.cluster.Agents[0]
 	w.kill(agent)

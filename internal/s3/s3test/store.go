@@ -39,6 +39,10 @@ type Store struct {
 	Refuse int
 	// FailAt is the part number that is refused.
 	FailAt string
+	// OtherKeys: requests with another access key are answered 403, and do not fail the test. Refused
+	// counts them.
+	OtherKeys bool
+	Refused   int
 	// Before, if not nil, is asked about each request: an answer with a status other than 0 is given
 	// in place of what the store would say.
 	Before func(r *http.Request) (status int)
@@ -127,7 +131,8 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	body, err := io.ReadAll(r.Body)
-	if err == nil {
+	other := s.OtherKeys && !strings.Contains(r.Header.Get("Authorization"), " Credential="+AccessKey+"/")
+	if err == nil && !other {
 		err = s.verify(r, body)
 	}
 	fail := func(status int, code string) {
@@ -144,6 +149,9 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		s.t.Error(err)
 		fail(http.StatusForbidden, "SignatureDoesNotMatch")
+	case other:
+		s.Refused++
+		fail(http.StatusForbidden, "InvalidAccessKeyId")
 	case status != 0:
 		fail(status, "Test")
 	case s.Refuse > 0:

@@ -2201,8 +2201,12 @@ type WatchRoutesResponse struct {
 	// removed.
 	Rewards        []*Reward `protobuf:"bytes,9,rep,name=rewards,proto3" json:"rewards,omitempty"`
 	RemovedRewards []string  `protobuf:"bytes,10,rep,name=removed_rewards,json=removedRewards,proto3" json:"removed_rewards,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Only in the messages of the first reset: the server could not learn what the cluster knows, as
+	// there is no leader or it is cut off. What it sends may be older than what another server has
+	// sent before. Who knows routes already best goes on with those, and asks another server.
+	Stale         bool `protobuf:"varint,11,opt,name=stale,proto3" json:"stale,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchRoutesResponse) Reset() {
@@ -2303,6 +2307,13 @@ func (x *WatchRoutesResponse) GetRemovedRewards() []string {
 		return x.RemovedRewards
 	}
 	return nil
+}
+
+func (x *WatchRoutesResponse) GetStale() bool {
+	if x != nil {
+		return x.Stale
+	}
+	return false
 }
 
 // GenerationReport is what a trajectory generated since the report before, at one gateway.
@@ -3925,7 +3936,7 @@ const file_rota_v1_worker_proto_rawDesc = "" +
 	"\bpriority\x18\x04 \x01(\rR\bpriority\x12\x1c\n" +
 	"\tsuspended\x18\x05 \x01(\bR\tsuspended\",\n" +
 	"\x12WatchRoutesRequest\x12\x16\n" +
-	"\x06policy\x18\x01 \x01(\tR\x06policy\"\xa3\x03\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\"\xb9\x03\n" +
 	"\x13WatchRoutesResponse\x12\x14\n" +
 	"\x05reset\x18\x01 \x01(\bR\x05reset\x12&\n" +
 	"\x06routes\x18\x02 \x03(\v2\x0e.rota.v1.RouteR\x06routes\x120\n" +
@@ -3937,7 +3948,8 @@ const file_rota_v1_worker_proto_rawDesc = "" +
 	"\bcomplete\x18\b \x01(\bR\bcomplete\x12)\n" +
 	"\arewards\x18\t \x03(\v2\x0f.rota.v1.RewardR\arewards\x12'\n" +
 	"\x0fremoved_rewards\x18\n" +
-	" \x03(\tR\x0eremovedRewards\"\xee\x02\n" +
+	" \x03(\tR\x0eremovedRewards\x12\x14\n" +
+	"\x05stale\x18\v \x01(\bR\x05stale\"\xee\x02\n" +
 	"\x10GenerationReport\x12#\n" +
 	"\rtrajectory_id\x18\x01 \x01(\x04R\ftrajectoryId\x12\x16\n" +
 	"\x06worker\x18\x02 \x01(\tR\x06worker\x12\x14\n" +

@@ -1704,6 +1704,16 @@ func (m *WatchRoutesResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Stale {
+		i--
+		if m.Stale {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x58
+	}
 	if len(m.RemovedRewards) > 0 {
 		for iNdEx := len(m.RemovedRewards) - 1; iNdEx >= 0; iNdEx-- {
 			i -= len(m.RemovedRewards[iNdEx])
@@ -3866,6 +3876,9 @@ func (m *WatchRoutesResponse) SizeVT() (n int) {
 			l = len(s)
 			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
+	}
+	if m.Stale {
+		n += 2
 	}
 	n += len(m.unknownFields)
 	return n
@@ -8669,6 +8682,26 @@ func (m *WatchRoutesResponse) UnmarshalVT(dAtA []byte) error {
 			}
 			m.RemovedRewards = append(m.RemovedRewards, string(dAtA[iNdEx:postIndex]))
 			iNdEx = postIndex
+		case 11:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Stale", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Stale = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

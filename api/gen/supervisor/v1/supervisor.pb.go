@@ -309,7 +309,10 @@ type Spec struct {
 	// It has a terminal of this size.
 	Tty *Terminal `protobuf:"bytes,45,opt,name=tty,proto3" json:"tty,omitempty"`
 	// The sandbox that it runs in; absent: it is a process of the node.
-	Sandbox       *Sandbox `protobuf:"bytes,40,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	Sandbox *Sandbox `protobuf:"bytes,40,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	// It makes an HTTP call: of its trajectory it has neither the user nor the directories, and it
+	// does not run in the sandbox.
+	Call          bool `protobuf:"varint,46,opt,name=call,proto3" json:"call,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -440,6 +443,13 @@ func (x *Spec) GetSandbox() *Sandbox {
 		return x.Sandbox
 	}
 	return nil
+}
+
+func (x *Spec) GetCall() bool {
+	if x != nil {
+		return x.Call
+	}
+	return false
 }
 
 // Terminal is the size of a terminal, in characters.
@@ -2154,6 +2164,179 @@ func (*StopResponse) Descriptor() ([]byte, []int) {
 	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{36}
 }
 
+type MeasureRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       uint64                 `protobuf:"fixed64,1,opt,name=session,proto3" json:"session,omitempty"`
+	Trajectory    uint64                 `protobuf:"varint,2,opt,name=trajectory,proto3" json:"trajectory,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MeasureRequest) Reset() {
+	*x = MeasureRequest{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MeasureRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MeasureRequest) ProtoMessage() {}
+
+func (x *MeasureRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MeasureRequest.ProtoReflect.Descriptor instead.
+func (*MeasureRequest) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *MeasureRequest) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *MeasureRequest) GetTrajectory() uint64 {
+	if x != nil {
+		return x.Trajectory
+	}
+	return 0
+}
+
+type MeasureResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uses          []*Use                 `protobuf:"bytes,1,rep,name=uses,proto3" json:"uses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MeasureResponse) Reset() {
+	*x = MeasureResponse{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MeasureResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MeasureResponse) ProtoMessage() {}
+
+func (x *MeasureResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MeasureResponse.ProtoReflect.Descriptor instead.
+func (*MeasureResponse) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *MeasureResponse) GetUses() []*Use {
+	if x != nil {
+		return x.Uses
+	}
+	return nil
+}
+
+// Use is what an attempt uses while it runs.
+type Use struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Key             *Key                   `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Cpu             *durationpb.Duration   `protobuf:"bytes,2,opt,name=cpu,proto3" json:"cpu,omitempty"`
+	MemoryBytes     uint64                 `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	MemoryPeakBytes uint64                 `protobuf:"varint,4,opt,name=memory_peak_bytes,json=memoryPeakBytes,proto3" json:"memory_peak_bytes,omitempty"`
+	CacheBytes      uint64                 `protobuf:"varint,5,opt,name=cache_bytes,json=cacheBytes,proto3" json:"cache_bytes,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Use) Reset() {
+	*x = Use{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Use) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Use) ProtoMessage() {}
+
+func (x *Use) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Use.ProtoReflect.Descriptor instead.
+func (*Use) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *Use) GetKey() *Key {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *Use) GetCpu() *durationpb.Duration {
+	if x != nil {
+		return x.Cpu
+	}
+	return nil
+}
+
+func (x *Use) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *Use) GetMemoryPeakBytes() uint64 {
+	if x != nil {
+		return x.MemoryPeakBytes
+	}
+	return 0
+}
+
+func (x *Use) GetCacheBytes() uint64 {
+	if x != nil {
+		return x.CacheBytes
+	}
+	return 0
+}
+
 var File_supervisor_v1_supervisor_proto protoreflect.FileDescriptor
 
 const file_supervisor_v1_supervisor_proto_rawDesc = "" +
@@ -2179,7 +2362,7 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\x03Key\x12\x16\n" +
 	"\x06action\x18\x01 \x01(\x04R\x06action\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12 \n" +
-	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\"\xd9\x03\n" +
+	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\"\xed\x03\n" +
 	"\x04Spec\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.supervisor.v1.KeyR\x03key\x12\x12\n" +
 	"\x04argv\x18\x02 \x03(\tR\x04argv\x12\x10\n" +
@@ -2197,7 +2380,8 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\x0ehidden_devices\x18\v \x03(\v2\x15.supervisor.v1.DeviceR\rhiddenDevices\x12\x14\n" +
 	"\x05stdin\x18, \x01(\bR\x05stdin\x12)\n" +
 	"\x03tty\x18- \x01(\v2\x17.supervisor.v1.TerminalR\x03tty\x120\n" +
-	"\asandbox\x18( \x01(\v2\x16.supervisor.v1.SandboxR\asandbox\"8\n" +
+	"\asandbox\x18( \x01(\v2\x16.supervisor.v1.SandboxR\asandbox\x12\x12\n" +
+	"\x04call\x18. \x01(\bR\x04call\"8\n" +
 	"\bTerminal\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\rR\x04rows\x12\x18\n" +
 	"\acolumns\x18\x02 \x01(\rR\acolumns\"f\n" +
@@ -2304,7 +2488,21 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\x13SetDeadlineResponse\"'\n" +
 	"\vStopRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\"\x0e\n" +
-	"\fStopResponse2\xcd\b\n" +
+	"\fStopResponse\"J\n" +
+	"\x0eMeasureRequest\x12\x18\n" +
+	"\asession\x18\x01 \x01(\x06R\asession\x12\x1e\n" +
+	"\n" +
+	"trajectory\x18\x02 \x01(\x04R\n" +
+	"trajectory\"9\n" +
+	"\x0fMeasureResponse\x12&\n" +
+	"\x04uses\x18\x01 \x03(\v2\x12.supervisor.v1.UseR\x04uses\"\xc8\x01\n" +
+	"\x03Use\x12$\n" +
+	"\x03key\x18\x01 \x01(\v2\x12.supervisor.v1.KeyR\x03key\x12+\n" +
+	"\x03cpu\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03cpu\x12!\n" +
+	"\fmemory_bytes\x18\x03 \x01(\x04R\vmemoryBytes\x12*\n" +
+	"\x11memory_peak_bytes\x18\x04 \x01(\x04R\x0fmemoryPeakBytes\x12\x1f\n" +
+	"\vcache_bytes\x18\x05 \x01(\x04R\n" +
+	"cacheBytes2\x97\t\n" +
 	"\x11SupervisorService\x12G\n" +
 	"\x06Attach\x12\x1c.supervisor.v1.AttachRequest\x1a\x1d.supervisor.v1.AttachResponse0\x01\x12B\n" +
 	"\x05Start\x12\x1b.supervisor.v1.StartRequest\x1a\x1c.supervisor.v1.StartResponse\x12E\n" +
@@ -2318,7 +2516,8 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\n" +
 	"WriteInput\x12 .supervisor.v1.WriteInputRequest\x1a!.supervisor.v1.WriteInputResponse\x12E\n" +
 	"\x06Signal\x12\x1c.supervisor.v1.SignalRequest\x1a\x1d.supervisor.v1.SignalResponse\x12]\n" +
-	"\x0eResizeTerminal\x12$.supervisor.v1.ResizeTerminalRequest\x1a%.supervisor.v1.ResizeTerminalResponse\x12T\n" +
+	"\x0eResizeTerminal\x12$.supervisor.v1.ResizeTerminalRequest\x1a%.supervisor.v1.ResizeTerminalResponse\x12H\n" +
+	"\aMeasure\x12\x1d.supervisor.v1.MeasureRequest\x1a\x1e.supervisor.v1.MeasureResponse\x12T\n" +
 	"\vSetDeadline\x12!.supervisor.v1.SetDeadlineRequest\x1a\".supervisor.v1.SetDeadlineResponse\x12?\n" +
 	"\x04Stop\x12\x1a.supervisor.v1.StopRequest\x1a\x1b.supervisor.v1.StopResponseB)Z'rota/api/gen/supervisor/v1;supervisorv1b\x06proto3"
 
@@ -2334,7 +2533,7 @@ func file_supervisor_v1_supervisor_proto_rawDescGZIP() []byte {
 	return file_supervisor_v1_supervisor_proto_rawDescData
 }
 
-var file_supervisor_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_supervisor_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_supervisor_v1_supervisor_proto_goTypes = []any{
 	(*AttachRequest)(nil),            // 0: supervisor.v1.AttachRequest
 	(*AttachResponse)(nil),           // 1: supervisor.v1.AttachResponse
@@ -2373,20 +2572,23 @@ var file_supervisor_v1_supervisor_proto_goTypes = []any{
 	(*SetDeadlineResponse)(nil),      // 34: supervisor.v1.SetDeadlineResponse
 	(*StopRequest)(nil),              // 35: supervisor.v1.StopRequest
 	(*StopResponse)(nil),             // 36: supervisor.v1.StopResponse
-	(*durationpb.Duration)(nil),      // 37: google.protobuf.Duration
+	(*MeasureRequest)(nil),           // 37: supervisor.v1.MeasureRequest
+	(*MeasureResponse)(nil),          // 38: supervisor.v1.MeasureResponse
+	(*Use)(nil),                      // 39: supervisor.v1.Use
+	(*durationpb.Duration)(nil),      // 40: google.protobuf.Duration
 }
 var file_supervisor_v1_supervisor_proto_depIdxs = []int32{
 	2,  // 0: supervisor.v1.AttachResponse.supervisor:type_name -> supervisor.v1.Supervisor
 	8,  // 1: supervisor.v1.AttachResponse.exits:type_name -> supervisor.v1.Exit
 	3,  // 2: supervisor.v1.Spec.key:type_name -> supervisor.v1.Key
-	37, // 3: supervisor.v1.Spec.timeout:type_name -> google.protobuf.Duration
+	40, // 3: supervisor.v1.Spec.timeout:type_name -> google.protobuf.Duration
 	7,  // 4: supervisor.v1.Spec.hidden_devices:type_name -> supervisor.v1.Device
 	5,  // 5: supervisor.v1.Spec.tty:type_name -> supervisor.v1.Terminal
 	6,  // 6: supervisor.v1.Spec.sandbox:type_name -> supervisor.v1.Sandbox
 	3,  // 7: supervisor.v1.Exit.key:type_name -> supervisor.v1.Key
-	37, // 8: supervisor.v1.Exit.exec:type_name -> google.protobuf.Duration
-	37, // 9: supervisor.v1.Exit.cpu:type_name -> google.protobuf.Duration
-	37, // 10: supervisor.v1.Exit.retry_after:type_name -> google.protobuf.Duration
+	40, // 8: supervisor.v1.Exit.exec:type_name -> google.protobuf.Duration
+	40, // 9: supervisor.v1.Exit.cpu:type_name -> google.protobuf.Duration
+	40, // 10: supervisor.v1.Exit.retry_after:type_name -> google.protobuf.Duration
 	9,  // 11: supervisor.v1.Exit.usage:type_name -> supervisor.v1.QuotaUse
 	4,  // 12: supervisor.v1.StartRequest.spec:type_name -> supervisor.v1.Spec
 	3,  // 13: supervisor.v1.ResizeRequest.key:type_name -> supervisor.v1.Key
@@ -2397,43 +2599,48 @@ var file_supervisor_v1_supervisor_proto_depIdxs = []int32{
 	8,  // 18: supervisor.v1.ListResponse.ended:type_name -> supervisor.v1.Exit
 	3,  // 19: supervisor.v1.ForgetRequest.keys:type_name -> supervisor.v1.Key
 	3,  // 20: supervisor.v1.WriteInputRequest.key:type_name -> supervisor.v1.Key
-	37, // 21: supervisor.v1.WriteInputRequest.wait:type_name -> google.protobuf.Duration
+	40, // 21: supervisor.v1.WriteInputRequest.wait:type_name -> google.protobuf.Duration
 	3,  // 22: supervisor.v1.SignalRequest.key:type_name -> supervisor.v1.Key
 	3,  // 23: supervisor.v1.ResizeTerminalRequest.key:type_name -> supervisor.v1.Key
 	5,  // 24: supervisor.v1.ResizeTerminalRequest.size:type_name -> supervisor.v1.Terminal
-	0,  // 25: supervisor.v1.SupervisorService.Attach:input_type -> supervisor.v1.AttachRequest
-	10, // 26: supervisor.v1.SupervisorService.Start:input_type -> supervisor.v1.StartRequest
-	12, // 27: supervisor.v1.SupervisorService.Resize:input_type -> supervisor.v1.ResizeRequest
-	14, // 28: supervisor.v1.SupervisorService.Freeze:input_type -> supervisor.v1.FreezeRequest
-	16, // 29: supervisor.v1.SupervisorService.Kill:input_type -> supervisor.v1.KillRequest
-	18, // 30: supervisor.v1.SupervisorService.List:input_type -> supervisor.v1.ListRequest
-	21, // 31: supervisor.v1.SupervisorService.Forget:input_type -> supervisor.v1.ForgetRequest
-	23, // 32: supervisor.v1.SupervisorService.KeepTrajectories:input_type -> supervisor.v1.KeepTrajectoriesRequest
-	25, // 33: supervisor.v1.SupervisorService.MakeTrajectory:input_type -> supervisor.v1.MakeTrajectoryRequest
-	27, // 34: supervisor.v1.SupervisorService.WriteInput:input_type -> supervisor.v1.WriteInputRequest
-	29, // 35: supervisor.v1.SupervisorService.Signal:input_type -> supervisor.v1.SignalRequest
-	31, // 36: supervisor.v1.SupervisorService.ResizeTerminal:input_type -> supervisor.v1.ResizeTerminalRequest
-	33, // 37: supervisor.v1.SupervisorService.SetDeadline:input_type -> supervisor.v1.SetDeadlineRequest
-	35, // 38: supervisor.v1.SupervisorService.Stop:input_type -> supervisor.v1.StopRequest
-	1,  // 39: supervisor.v1.SupervisorService.Attach:output_type -> supervisor.v1.AttachResponse
-	11, // 40: supervisor.v1.SupervisorService.Start:output_type -> supervisor.v1.StartResponse
-	13, // 41: supervisor.v1.SupervisorService.Resize:output_type -> supervisor.v1.ResizeResponse
-	15, // 42: supervisor.v1.SupervisorService.Freeze:output_type -> supervisor.v1.FreezeResponse
-	17, // 43: supervisor.v1.SupervisorService.Kill:output_type -> supervisor.v1.KillResponse
-	19, // 44: supervisor.v1.SupervisorService.List:output_type -> supervisor.v1.ListResponse
-	22, // 45: supervisor.v1.SupervisorService.Forget:output_type -> supervisor.v1.ForgetResponse
-	24, // 46: supervisor.v1.SupervisorService.KeepTrajectories:output_type -> supervisor.v1.KeepTrajectoriesResponse
-	26, // 47: supervisor.v1.SupervisorService.MakeTrajectory:output_type -> supervisor.v1.MakeTrajectoryResponse
-	28, // 48: supervisor.v1.SupervisorService.WriteInput:output_type -> supervisor.v1.WriteInputResponse
-	30, // 49: supervisor.v1.SupervisorService.Signal:output_type -> supervisor.v1.SignalResponse
-	32, // 50: supervisor.v1.SupervisorService.ResizeTerminal:output_type -> supervisor.v1.ResizeTerminalResponse
-	34, // 51: supervisor.v1.SupervisorService.SetDeadline:output_type -> supervisor.v1.SetDeadlineResponse
-	36, // 52: supervisor.v1.SupervisorService.Stop:output_type -> supervisor.v1.StopResponse
-	39, // [39:53] is the sub-list for method output_type
-	25, // [25:39] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	39, // 25: supervisor.v1.MeasureResponse.uses:type_name -> supervisor.v1.Use
+	3,  // 26: supervisor.v1.Use.key:type_name -> supervisor.v1.Key
+	40, // 27: supervisor.v1.Use.cpu:type_name -> google.protobuf.Duration
+	0,  // 28: supervisor.v1.SupervisorService.Attach:input_type -> supervisor.v1.AttachRequest
+	10, // 29: supervisor.v1.SupervisorService.Start:input_type -> supervisor.v1.StartRequest
+	12, // 30: supervisor.v1.SupervisorService.Resize:input_type -> supervisor.v1.ResizeRequest
+	14, // 31: supervisor.v1.SupervisorService.Freeze:input_type -> supervisor.v1.FreezeRequest
+	16, // 32: supervisor.v1.SupervisorService.Kill:input_type -> supervisor.v1.KillRequest
+	18, // 33: supervisor.v1.SupervisorService.List:input_type -> supervisor.v1.ListRequest
+	21, // 34: supervisor.v1.SupervisorService.Forget:input_type -> supervisor.v1.ForgetRequest
+	23, // 35: supervisor.v1.SupervisorService.KeepTrajectories:input_type -> supervisor.v1.KeepTrajectoriesRequest
+	25, // 36: supervisor.v1.SupervisorService.MakeTrajectory:input_type -> supervisor.v1.MakeTrajectoryRequest
+	27, // 37: supervisor.v1.SupervisorService.WriteInput:input_type -> supervisor.v1.WriteInputRequest
+	29, // 38: supervisor.v1.SupervisorService.Signal:input_type -> supervisor.v1.SignalRequest
+	31, // 39: supervisor.v1.SupervisorService.ResizeTerminal:input_type -> supervisor.v1.ResizeTerminalRequest
+	37, // 40: supervisor.v1.SupervisorService.Measure:input_type -> supervisor.v1.MeasureRequest
+	33, // 41: supervisor.v1.SupervisorService.SetDeadline:input_type -> supervisor.v1.SetDeadlineRequest
+	35, // 42: supervisor.v1.SupervisorService.Stop:input_type -> supervisor.v1.StopRequest
+	1,  // 43: supervisor.v1.SupervisorService.Attach:output_type -> supervisor.v1.AttachResponse
+	11, // 44: supervisor.v1.SupervisorService.Start:output_type -> supervisor.v1.StartResponse
+	13, // 45: supervisor.v1.SupervisorService.Resize:output_type -> supervisor.v1.ResizeResponse
+	15, // 46: supervisor.v1.SupervisorService.Freeze:output_type -> supervisor.v1.FreezeResponse
+	17, // 47: supervisor.v1.SupervisorService.Kill:output_type -> supervisor.v1.KillResponse
+	19, // 48: supervisor.v1.SupervisorService.List:output_type -> supervisor.v1.ListResponse
+	22, // 49: supervisor.v1.SupervisorService.Forget:output_type -> supervisor.v1.ForgetResponse
+	24, // 50: supervisor.v1.SupervisorService.KeepTrajectories:output_type -> supervisor.v1.KeepTrajectoriesResponse
+	26, // 51: supervisor.v1.SupervisorService.MakeTrajectory:output_type -> supervisor.v1.MakeTrajectoryResponse
+	28, // 52: supervisor.v1.SupervisorService.WriteInput:output_type -> supervisor.v1.WriteInputResponse
+	30, // 53: supervisor.v1.SupervisorService.Signal:output_type -> supervisor.v1.SignalResponse
+	32, // 54: supervisor.v1.SupervisorService.ResizeTerminal:output_type -> supervisor.v1.ResizeTerminalResponse
+	38, // 55: supervisor.v1.SupervisorService.Measure:output_type -> supervisor.v1.MeasureResponse
+	34, // 56: supervisor.v1.SupervisorService.SetDeadline:output_type -> supervisor.v1.SetDeadlineResponse
+	36, // 57: supervisor.v1.SupervisorService.Stop:output_type -> supervisor.v1.StopResponse
+	43, // [43:58] is the sub-list for method output_type
+	28, // [28:43] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_supervisor_v1_supervisor_proto_init() }
@@ -2448,7 +2655,7 @@ func file_supervisor_v1_supervisor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_supervisor_v1_supervisor_proto_rawDesc), len(file_supervisor_v1_supervisor_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import functools
 import pathlib
 import re
 import tarfile
 import tempfile
 import threading
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 from ..client import Client
 from ..trajectory import Trajectory
@@ -21,20 +19,6 @@ from ..spec import Action, Cores, seconds
 _OPTIONS = {
     "addr", "namespace", "image", "network", "memory", "cores", "env", "dir", "lifetime_s", "idle_timeout_s", "labels", "name", "pool", "timeout_s",
 }
-
-
-# Calls wait for commands for as long as these take, so they must not fill the executor of a loop.
-_threads = concurrent.futures.ThreadPoolExecutor(max_workers=4096, thread_name_prefix="rota")
-
-
-async def in_thread(call: Callable[..., Any], *args: Any) -> Any:
-    """Runs a blocking call beside the loop."""
-    return await asyncio.get_running_loop().run_in_executor(_threads, functools.partial(call, *args))
-
-
-def in_background(call: Callable[[], Any]) -> None:
-    """Runs a blocking call for which nobody waits."""
-    _threads.submit(call)
 
 
 class Place:
@@ -105,24 +89,26 @@ class Place:
             raise Error(f"{path} is larger than the output that a node keeps: give a path below the trajectory's directory")
         return action.stdout_bytes
 
-    def write(self, path: str, data: bytes) -> None:
-        """Writes a whole file, and makes the directories above it."""
+    def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
+        """Writes a whole file, and makes the directories above it.
+
+        A relative path is below the directory of the trajectory; an absolute one is anywhere.
+        """
         if not path.startswith("/"):
-            self.trajectory.files.write(path, data)
+            self.trajectory.files.write(path, data, mode)
             return
-        script = 'mkdir -p -- "$(dirname -- "$1")" && cat > "$1"'
+        script = 'mkdir -p -- "$(dirname -- "$1")" && cat > "$1"' + (' && chmod +x -- "$1"' if mode & 0o111 else "")
         self._must(self.run(["sh", "-c", script, "sh", path], stdin=data))
 
     def upload(self, source: str | pathlib.Path, target: str) -> None:
         """Copies a file, or a directory with all that is in it, from this machine."""
         source = pathlib.Path(source)
         if not source.is_dir():
-            self.write(target, source.read_bytes())
-            if source.stat().st_mode & 0o111:
-                self._must(self.run(["chmod", "+x", "--", target]))
+            executable = bool(source.stat().st_mode & 0o111)
+            self.write(target, source.read_bytes(), 0o755 if executable else 0o644)
             return
         # -o: the files belong to whoever extracts them, also for root. GNU tar and BusyBox know it.
-        script = 'mkdir -p -- "$1" && tar -xof - -C "$1"'
+        script = 'case $1 in /*) to=$1 ;; *) to=$ROTA_TRAJECTORY_DIR/$1 ;; esac; mkdir -p -- "$to" && tar -xof - -C "$to"'
         with tempfile.TemporaryFile() as archive:
             with tarfile.open(fileobj=archive, mode="w") as tar:
                 tar.add(source, arcname=".")
@@ -154,7 +140,7 @@ class Place:
 @functools.lru_cache(maxsize=None)
 def connect(addr: str, namespace: str | None) -> Client:
     """The client of this process for a cluster. It is never closed."""
-    return Client(*(addr.split(",") if addr else ()), namespace=namespace)
+    return Client(*([addr] if addr else []), namespace=namespace)
 
 
 def cores(value: Any) -> Cores | None:

@@ -17,7 +17,8 @@ import shlex
 from typing import Any, Dict, Optional, Tuple, Union
 
 from ..errors import ActionFailed, Error
-from .place import Place, exit_code, in_background, in_thread
+from ..threads import in_background, in_thread
+from .place import Place, exit_code
 
 
 class RotaSandbox:

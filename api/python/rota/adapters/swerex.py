@@ -26,7 +26,8 @@ from typing import Any
 from ..background import Process
 from ..spec import Action
 from .lazy import Types, subclass
-from .place import Place, exit_code, in_thread
+from ..threads import in_thread
+from .place import Place, exit_code
 
 #: $1: where the state of the session is, $2: the command. What the cluster tells an action is not
 #: part of the state: $3 keeps it.

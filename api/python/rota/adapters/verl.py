@@ -27,7 +27,8 @@ from typing import Any, Optional
 
 from ..spec import Action
 from .lazy import Types, installed, subclass
-from .place import Place, exit_code, in_thread
+from ..threads import in_thread
+from .place import Place, exit_code
 
 _SCHEMA = {
     "type": "function",

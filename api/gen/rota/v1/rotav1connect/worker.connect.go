@@ -103,7 +103,8 @@ type WorkerServiceClient interface {
 	SuspendGeneration(context.Context, *v1.SuspendGenerationRequest) (*v1.SuspendGenerationResponse, error)
 	ResumeGeneration(context.Context, *v1.ResumeGenerationRequest) (*v1.ResumeGenerationResponse, error)
 	// WatchRoutes sends what a gateway must know: first all of it, then what changed. Any server
-	// answers, and goes on while there is no leader.
+	// answers, also while there is no leader: stale says so. A server that has known no leader for a
+	// while ends the watch, as another one may know more.
 	WatchRoutes(context.Context, *v1.WatchRoutesRequest) (*connect.ServerStreamForClient[v1.WatchRoutesResponse], error)
 	// ReportGenerations says what trajectories have generated, and which workers failed. A gateway
 	// sends one report for many turns, so that a turn costs a fraction of a commit.
@@ -448,7 +449,8 @@ type WorkerServiceHandler interface {
 	SuspendGeneration(context.Context, *v1.SuspendGenerationRequest) (*v1.SuspendGenerationResponse, error)
 	ResumeGeneration(context.Context, *v1.ResumeGenerationRequest) (*v1.ResumeGenerationResponse, error)
 	// WatchRoutes sends what a gateway must know: first all of it, then what changed. Any server
-	// answers, and goes on while there is no leader.
+	// answers, also while there is no leader: stale says so. A server that has known no leader for a
+	// while ends the watch, as another one may know more.
 	WatchRoutes(context.Context, *v1.WatchRoutesRequest, *connect.ServerStream[v1.WatchRoutesResponse]) error
 	// ReportGenerations says what trajectories have generated, and which workers failed. A gateway
 	// sends one report for many turns, so that a turn costs a fraction of a commit.

@@ -68,6 +68,17 @@ async function background() {
   assert.equal(await sandbox.commands.kill(handle.pid), false);
 }
 
+async function measuring() {
+  const handle = await sandbox.commands.run("while :; do :; done", { background: true, timeoutMs: 0 });
+  await until("some use", async () => (await sandbox.getMetrics())[0].cpuUsedPct > 0);
+  const [now, ...others] = await sandbox.getMetrics({ start: new Date(Date.now() - 60_000) });
+  assert.deepEqual([others, now.cpuCount], [[], 1]);
+  assert.ok(Math.abs(now.timestamp - Date.now()) < patience && now.memUsed > 0 && now.memUsed < now.memTotal && now.diskUsed < now.diskTotal, JSON.stringify(now));
+  assert.deepEqual(await sandbox.getMetrics({ end: new Date(Date.now() - 60_000) }), []);
+  assert.equal(await handle.kill(), true);
+  await until("the end", async () => (await sandbox.commands.list()).length === 0);
+}
+
 async function stdin() {
   const handle = await sandbox.commands.run("cat; echo end", { background: true, stdin: true, timeoutMs: 0 });
   const large = "0123456789abcdef".repeat(20_000);
@@ -244,7 +255,7 @@ async function kill() {
   await assert.rejects(sandbox.setTimeout(1000), SandboxNotFoundError);
 }
 
-for (const part of [create, foreground, streaming, background, stdin, terminal, tooLong, files, watching, listing, connecting, pausing, snapshots, timeout, kill]) {
+for (const part of [create, foreground, streaming, background, measuring, stdin, terminal, tooLong, files, watching, listing, connecting, pausing, snapshots, timeout, kill]) {
   await part();
   console.log(part.name);
 }
