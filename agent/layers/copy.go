@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"rota/agent/internal/removal"
 )
 
 // copyStep is how many bytes are copied between two looks at the free space.
@@ -33,7 +35,7 @@ func (s *Store) copyOf(ctx context.Context, p *pins, path string) ([]Layer, erro
 		return nil, err
 	}
 	if err := s.copyTree(ctx, path, s.files(name), own, own); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(filepath.Join(s.dir, layersName, name)))
+		return nil, errors.Join(err, removal.All(filepath.Join(s.dir, layersName, name)))
 	}
 	return []Layer{{name, own}}, nil
 }
@@ -62,7 +64,7 @@ func (s *Store) copyInto(ctx context.Context, trajectory uint64, h *home) error 
 func empty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		err = errors.Join(err, removal.All(filepath.Join(dir, e.Name())))
 	}
 	return err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"rota/agent/internal/record"
+	"rota/agent/internal/removal"
 )
 
 const (
@@ -122,7 +123,7 @@ type Store struct {
 // is mounted later, see Shared. Room says how many bytes copies may take at a moment; it is asked again
 // while files are copied.
 func Open(dir string, homeOf func(trajectory uint64) string, log hclog.Logger, mounts bool, room func() (bytes uint64, err error)) (*Store, error) {
-	s := &Store{dir: dir, homeOf: homeOf, log: log, room: room, removeAll: os.RemoveAll, write: record.ReplaceJSON, pinned: map[string]int{},
+	s := &Store{dir: dir, homeOf: homeOf, log: log, room: room, removeAll: removal.All, write: record.ReplaceJSON, pinned: map[string]int{},
 		sync: func() error { return syncFileSystem(dir) }, settleDelay: settleDelay, probe: probe}
 	s.boot, _ = record.BootID() // without it, files count as being on disk
 	for _, name := range []string{snapshotsName, homesName, layersName, removedName} {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
+
+	"rota/agent/internal/removal"
 )
 
 const (
@@ -381,7 +383,7 @@ func (o *owners) drop(id uint64, t *trajectoryOwner) {
 func (o *owners) remove(path string) {
 	unmount(path)
 	o.tasks.Go(func() {
-		if err := os.RemoveAll(path); err != nil {
+		if err := removal.All(path); err != nil {
 			o.log.Warn("directory of a trajectory or an attempt cannot be removed", "error", err)
 		}
 	})

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
+
+	"rota/agent/internal/removal"
 )
 
 // workDirs makes the working directories of attempts, inside the data directory.
@@ -113,7 +115,7 @@ func checkDir(dir string) error {
 // end of its attempt must not wait for it.
 func (w *workDirs) remove(dir string) {
 	w.tasks.Go(func() {
-		if err := os.RemoveAll(dir); err != nil {
+		if err := removal.All(dir); err != nil {
 			w.log.Warn("working directory cannot be removed", "error", err)
 		}
 	})

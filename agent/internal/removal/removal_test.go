@@ -1,0 +1,106 @@
+package removal
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// treeEnv makes this test binary a process that removes the tree that is named there.
+const treeEnv = "ROTA_TEST_TREE"
+
+// nobody is a user who has no rights to anything but what a test gives it.
+const nobody = 65534
+
+func TestMain(m *testing.M) {
+	if tree := os.Getenv(treeEnv); tree != "" {
+		if err := All(tree); err != nil {
+			println(err.Error())
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestReadOnlyDirectories: an owner without root removes what it has made read-only, and nothing that
+// a link leads to.
+func TestReadOnlyDirectories(t *testing.T) {
+	base, err := os.MkdirTemp("", "removal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, outside := filepath.Join(base, "tree"), filepath.Join(base, "outside")
+	t.Cleanup(func() {
+		_ = filepath.WalkDir(base, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				_ = os.Chmod(path, 0o700)
+			}
+			return nil
+		})
+		_ = os.RemoveAll(base)
+	})
+	for _, dir := range []string{filepath.Join(tree, "pkg/mod/a@v1/sub"), filepath.Join(tree, "closed/in"), outside} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o444); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("../outside", filepath.Join(tree, "pkg", "link")); err != nil {
+		t.Fatal(err)
+	}
+	for path, mode := range map[string]fs.FileMode{
+		"tree/pkg/mod/a@v1/sub": 0o555, "tree/pkg/mod/a@v1": 0o555, "tree/pkg": 0o555, "tree/closed": 0, "outside": 0o555,
+	} {
+		if err := os.Chmod(filepath.Join(base, path), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), treeEnv+"="+tree)
+	if os.Geteuid() == 0 {
+		err := filepath.WalkDir(base, func(path string, _ fs.DirEntry, err error) error {
+			return errors.Join(err, os.Lchown(path, nobody, nobody))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		if self, err = copied(self, base); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Path, cmd.Dir = self, base
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if _, err := os.Lstat(tree); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the tree is there: %v", err)
+	}
+	if st, err := os.Stat(outside); err != nil || st.Mode().Perm() != 0o555 {
+		t.Errorf("what a link leads to has changed: %v, %v", st, err)
+	}
+	if _, err := os.Stat(filepath.Join(outside, "file")); err != nil {
+		t.Errorf("what a link leads to has lost a file: %v", err)
+	}
+}
+
+// copied copies a program to where anybody may run it.
+func copied(program, dir string) (string, error) {
+	text, err := os.ReadFile(program)
+	if err != nil {
+		return "", err
+	}
+	to := filepath.Join(dir, "program")
+	return to, os.WriteFile(to, text, 0o755)
+}
