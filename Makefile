@@ -111,7 +111,7 @@ test: compile ## Run all tests; what this machine lacks is skipped, unless ROTA_
 	rm -f bin/rerun-tests.txt
 	go test $(filter-out -race,$(TESTFLAGS)) -vet=off $(PUREPKGS)
 	$(if $(filter -race,$(TESTFLAGS)),CGO_ENABLED=1 )go test $(TESTFLAGS) -vet=off $(RACINGTESTS)
-	$(call gotest,$(TESTFLAGS) -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 20m,$(OTHERPKGS))
+	$(call gotest,$(TESTFLAGS) -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 30m,$(OTHERPKGS))
 	$(call gotest,$(TESTFLAGS) -vet=off -timeout 10m -tags faults,$(FAULTPKGS))
 	if command -v cc > /dev/null; then CGO_ENABLED=1 go test -vet=off -timeout 2m -tags nvml ./agent/inventory; fi
 	if command -v cc > /dev/null; then go test -vet=off -timeout 2m -tags cuda -run CUDA ./agent/tensor/...; fi

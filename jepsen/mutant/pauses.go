@@ -23,7 +23,7 @@ var pauses = []Mutant{
 	{
 		Name:  "resumed-exceeds-its-limit",
 		Bug:   "a resumed action goes on with cores that its namespace may not have",
-		Edits: []Edit{{"sched/thaw.go", "	return s.CoresMax == 0 || ", "	return true || s.CoresMax == 0 || "}},
+		Edits: []Edit{{"sched/thaw.go", "	return others == 0 || ", "	return true || others == 0 || "}},
 		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/pauses-limit"}},
 	},
 	{

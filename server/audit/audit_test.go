@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"go.uber.org/goleak"
@@ -126,6 +127,7 @@ func TestAMissingFilePushesNoOlderOneOut(t *testing.T) {
 	}
 	l := open(t, Options{Path: path, BytesMax: 1, Files: 1})
 	l.Write(line{N: 1})
+	untilWritten(t, path)
 	if err := l.Reopen(); err != nil {
 		t.Fatal(err)
 	}
@@ -141,11 +143,22 @@ func TestAMissingFilePushesNoOlderOneOut(t *testing.T) {
 	}
 }
 
+// untilWritten waits until a file has a line: it may be opened again before that is written.
+func untilWritten(t *testing.T, path string) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); len(read(t, path)) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no line is written")
+		}
+	}
+}
+
 // TestAFileThatWasRenamedIsOpenedAgain: as logrotate does, with a signal.
 func TestAFileThatWasRenamedIsOpenedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	l := open(t, Options{Path: path})
 	l.Write(line{N: 1})
+	untilWritten(t, path)
 	if err := l.Reopen(); err != nil {
 		t.Fatal(err)
 	}
