@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -81,8 +80,8 @@ func (s *usageService) GetTrajectoryUsage(ctx context.Context, req *rotav1.GetTr
 type measurement struct {
 	at   time.Time
 	uses []use
-	// diskBytes and diskFree are of the file system that has the directory of the trajectory.
-	diskBytes, diskFree uint64
+	// disk is that of the directory of the trajectory.
+	disk room
 }
 
 // use has the cores of an interval, too.
@@ -110,7 +109,7 @@ func (s *usageService) measure(ctx context.Context, trajectory uint64) (m measur
 	for _, u := range uses {
 		m.uses = append(m.uses, use{Use: u})
 	}
-	m.diskBytes, m.diskFree = s.disk(trajectory)
+	m.disk = s.disk(trajectory)
 	return m, toldError(usageErrors, err)
 }
 
@@ -129,7 +128,7 @@ func (m measurement) answer(err error) (*rotav1.GetTrajectoryUsageResponse, erro
 	if err != nil {
 		return nil, err
 	}
-	resp := &rotav1.GetTrajectoryUsageResponse{Time: timestamppb.New(m.at), DiskBytes: m.diskBytes, DiskFreeBytes: m.diskFree}
+	resp := &rotav1.GetTrajectoryUsageResponse{Time: timestamppb.New(m.at), DiskBytes: m.disk.bytesAll, DiskFreeBytes: m.disk.bytes}
 	for _, u := range m.uses {
 		resp.Actions = append(resp.Actions, &rotav1.ActionUsage{
 			ActionId: u.Key.Action, Attempt: u.Key.Attempt, Cores: u.cores, CpuTime: durationpb.New(u.CPU),
@@ -139,16 +138,12 @@ func (m measurement) answer(err error) (*rotav1.GetTrajectoryUsageResponse, erro
 	return resp, nil
 }
 
-// disk says how large the file system of a trajectory is, and what users may still write to it. A
-// trajectory without a directory will have it where the others are.
-func (s *usageService) disk(trajectory uint64) (bytes, free uint64) {
-	var st unix.Statfs_t
-	err := unix.Statfs(runtime.TrajectoryDir(s.dir, trajectory), &st)
+// disk is what the file system of a trajectory has; zero: it cannot be told. A trajectory without a
+// directory will have it where the others are.
+func (s *usageService) disk(trajectory uint64) room {
+	r, err := readRoom(runtime.TrajectoryDir(s.dir, trajectory))
 	if errors.Is(err, fs.ErrNotExist) {
-		err = unix.Statfs(s.dir, &st)
+		r, _ = readRoom(s.dir)
 	}
-	if err != nil {
-		return 0, 0
-	}
-	return st.Blocks * uint64(st.Bsize), st.Bavail * uint64(st.Bsize)
+	return r
 }

@@ -36,7 +36,7 @@ func (c *Client) explain(addr string, err error) error {
 		return err
 	}
 	why := ""
-	switch open := !neverSent(err) && !c.servers.answered(addr); {
+	switch open := !NeverSent(err) && !c.servers.answered(addr); {
 	case c.config.TLS != nil:
 		if why = tlsTrouble(err); why == "" && open {
 			why = probeTLS(addr, c.config.TLS)

@@ -51,7 +51,7 @@ func (p *persistence) telling(addr string, err error) error {
 	switch err = p.c.explain(addr, err); {
 	case Detail(err) != nil:
 		p.told, p.toldAt = err, addr
-	case addr == p.toldAt && neverSent(err):
+	case addr == p.toldAt && NeverSent(err):
 		p.told = nil // that server is gone too
 	case p.told != nil && !unusable(err):
 		return p.told

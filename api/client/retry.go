@@ -119,11 +119,11 @@ func mayBeDone(spec connect.Spec, err error) bool {
 		return detail.Reason == "UNKNOWN_OUTCOME" || detail.Reason == "LEADER_UNREACHABLE"
 	}
 	lost, _ := transient(err)
-	return lost && !neverSent(err)
+	return lost && !NeverSent(err)
 }
 
-// neverSent reports whether there was no connection that a call could have been sent on.
-func neverSent(err error) bool {
+// NeverSent reports whether there was no connection that a call could have been sent on.
+func NeverSent(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial" || errors.Is(err, syscall.ECONNREFUSED)
 }

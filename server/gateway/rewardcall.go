@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
+	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/httpx"
 )
@@ -173,7 +173,7 @@ func (c *rewardCall) try(p *replica) (*rewardAnswer, outcome, error) {
 		return nil, canceled, err
 	case err != nil && ctx.Err() != nil:
 		return nil, late, err
-	case neverSent(err):
+	case client.NeverSent(err):
 		return nil, unreached, fmt.Errorf("replica %d cannot be called: %w", p.id, err)
 	case err != nil:
 		return nil, unanswered, err
@@ -186,12 +186,6 @@ func (c *rewardCall) try(p *replica) (*rewardAnswer, outcome, error) {
 	default:
 		return nil, unreached, fmt.Errorf("replica %d cannot be called: %s", p.id, why)
 	}
-}
-
-// neverSent reports whether there was no connection to send anything on.
-func neverSent(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
 }
 
 func exchangeReward(client *http.Client, req *http.Request) (*rewardAnswer, error) {
