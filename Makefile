@@ -143,7 +143,7 @@ race: TESTFLAGS := -race -count=3
 race: test ## Run all tests three times with the race detector
 
 .PHONY: dst
-dst: bin/rota-jepsen ## Simulate 50 hours of clusters under faults, on the real state machine (a minute)
+dst: bin/rota-jepsen ## Simulate 50 hours of clusters under faults, on the real state machine (minutes)
 	bin/rota-jepsen dst --seeds 50
 
 .PHONY: jepsen
