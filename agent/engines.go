@@ -97,9 +97,9 @@ func (d *driver) tellEngines(f func(c *chunks.Chunks, now int64)) {
 	d.tell(func(_ *plan.Plan, now int64) { f(d.engines, now) })
 }
 
-// nextEngines has engines begin what is due, and tells the plan which are ready and which leave:
-// attempts start on the former only, and not where there are any of the latter. The caller holds
-// mu.
+// nextEngines has engines begin what is due, and tells the plan which are ready, which leave and
+// whether any must end: attempts start on the first only, and not where there are any of the second.
+// The caller holds mu.
 func (d *driver) nextEngines(now int64) (steps []chunks.Step, again int64) {
 	steps, again = d.engines.Next(now, d.plan.Ready(now), d.plan.UsesEngine)
 	list := d.engines.List()
@@ -128,6 +128,7 @@ func (d *driver) nextEngines(now int64) (steps []chunks.Step, again int64) {
 	}
 	d.plan.EnginesAre(statuses)
 	d.plan.EnginesLeave(leavers)
+	d.plan.EnginesDie(d.engines.Dying())
 	return steps, again
 }
 

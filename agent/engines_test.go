@@ -199,6 +199,24 @@ func TestEnginesDieWithTheLease(t *testing.T) {
 	c.said("judge", rotav1.EngineState_ENGINE_STATE_READY, any1)
 }
 
+// TestEnginesDieThoughTheSupervisorIsFrozen: the agent kills it, also if nothing but engines runs there.
+func TestEnginesDieThoughTheSupervisorIsFrozen(t *testing.T) {
+	c, w := newCluster(t, 1), newWitness(t)
+	c.lease = 4 * time.Second
+	p := newProcess(t, c)
+	c.desireEngines(served(w, "judge", ""))
+	c.said("judge", rotav1.EngineState_ENGINE_STATE_READY, any1)
+	pid := w.pid()
+	if err := syscall.Kill(supervisorOf(t, p.dir), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	c.change(func() { c.noLeases = true })
+	gone(t, pid)
+	c.change(func() { c.noLeases, c.engineSaid = false, nil })
+	w.lines(2)
+	c.said("judge", rotav1.EngineState_ENGINE_STATE_READY, any1)
+}
+
 // TestWhatAnEngineIsStartedWith names its port and its GPUs.
 func TestWhatAnEngineIsStartedWith(t *testing.T) {
 	s := specs()

@@ -212,6 +212,33 @@ func claims(set object) (all []object) {
 	return all
 }
 
+// TestExtrasOfServers: environment and volumes of the values are those of the servers.
+func TestExtrasOfServers(t *testing.T) {
+	all, err := render(t, func(values object) {
+		server := values["server"].(map[string]any)
+		server["extraEnv"] = []any{object{"name": "AWS_REGION", "value": "eu"}}
+		server["extraVolumes"] = []any{object{"name": "jwks", "configMap": object{"name": "issuer"}}}
+		server["extraVolumeMounts"] = []any{object{"name": "jwks", "mountPath": "/etc/jwks"}}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range all {
+		if o.text("kind") != "StatefulSet" {
+			continue
+		}
+		checkPods(t, o)
+		c := o.list("spec.template.spec.containers")[0]
+		for list, want := range map[string]string{"env": "AWS_REGION", "volumeMounts": "/etc/jwks"} {
+			if got := c.list(list); !strings.Contains(fmt.Sprint(got), want) || len(got) < 5 {
+				t.Errorf("%s of servers: %v, want also %s", list, got, want)
+			}
+		}
+		return
+	}
+	t.Fatal("there is no StatefulSet")
+}
+
 // TestValuesOfTheChart: what values change, and what is refused.
 func TestValuesOfTheChart(t *testing.T) {
 	all, err := render(t, func(v object) {

@@ -42,6 +42,10 @@ func (p *Plan) EnginesAre(engines map[Engine]EngineStatus) { p.engines = engines
 // always all of them. Attempts without an engine do not start on these GPUs.
 func (p *Plan) EnginesLeave(leavers []Engine) { p.leavers = leavers }
 
+// EnginesDie tells whether some must end, whoever uses them, and may not have yet. Those of a session
+// that is over are killed by the supervisor, which is killed if it is frozen.
+func (p *Plan) EnginesDie(die bool) { p.enginesDie = die }
+
 // EnginesRemoved tells of which models the engine is not declared any more: always all of them.
 // Attempts that wait for one end.
 func (p *Plan) EnginesRemoved(models map[string]bool) { p.removed = models }

@@ -100,6 +100,48 @@ func TestAnEngineLeavesJustBefore(t *testing.T) {
 	}
 }
 
+// TestAFrozenSupervisorIsKilledForEngines of a session that is over, also if there is nothing else,
+// and until something can start in the next one.
+func TestAFrozenSupervisorIsKilledForEngines(t *testing.T) {
+	// checked reports whether somebody looks after the supervisor within the margin.
+	checked := func(n *node, next func()) bool {
+		for end := n.now; n.now-end < marginNS; n.now += millisecond {
+			if next(); len(take[CheckSupervisor](n)) > 0 {
+				return true
+			}
+		}
+		return false
+	}
+	n := newNode()
+	n.EnginesDie(true)
+	if checked(n, n.settle) {
+		t.Error("while the lease holds, a supervisor is killed for an engine that is replaced")
+	}
+	n.cut, n.now = true, n.now+leaseNS-marginNS
+	var register []Step
+	unanswered := func() {
+		steps, _ := n.Next(n.now)
+		for _, s := range steps {
+			if _, ok := s.(Register); ok {
+				register = append(register, s)
+				continue
+			}
+			n.do(s)
+		}
+	}
+	if !checked(n, unanswered) || n.session.stage != asking || len(register) != 1 {
+		t.Fatalf("nobody looks while the node asks to be let in again: stage %d, %d registrations", n.session.stage, len(register))
+	}
+	n.do(register[0])
+	if !checked(n, n.settle) || n.session.stage != open {
+		t.Errorf("nobody looks before anything can start: stage %d", n.session.stage)
+	}
+	n.EnginesDie(false)
+	if checked(n, n.settle) {
+		t.Error("somebody looks though nothing must die")
+	}
+}
+
 // TestAnotherAgentDoesNotKnowWhoUsesWhat until a desired state says it.
 func TestAnotherAgentDoesNotKnowWhoUsesWhat(t *testing.T) {
 	n := &node{Plan: New(7, []Accepted{{Key: k(1)}}), now: 1}

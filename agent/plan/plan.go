@@ -11,6 +11,8 @@ type Plan struct {
 	engines map[Engine]EngineStatus
 	// leavers are those that should not be ready and may hold memory of their GPUs.
 	leavers []Engine
+	// enginesDie: some must end, whoever uses them, and may not have yet.
+	enginesDie bool
 	// removed are the models whose engine is not declared any more.
 	removed map[string]bool
 	// queue are steps that were decided between two calls of Next.

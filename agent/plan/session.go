@@ -130,10 +130,24 @@ func (p *Plan) endSession(why string) {
 	p.evict(0)
 }
 
+// dying reports whether something may be alive that must not be. While engines die of a session
+// that is over, the next one may be under way. They count until something can start in it.
+func (p *Plan) dying(now int64) bool {
+	s := &p.session
+	switch s.stage {
+	case begin:
+		return false
+	case asking, open:
+		return p.enginesDie && !p.ready(now)
+	}
+	return p.enginesDie || !p.table.dead(s.keep)
+}
+
 // checkFrozen has a supervisor killed that does not answer while something must die.
 func (p *Plan) checkFrozen(now int64) {
 	s := &p.session
-	if s.stage == begin || s.stage == asking || s.stage == open || p.table.dead(s.keep) {
+	if !p.dying(now) {
+		s.checkAt = 0
 		return
 	}
 	patience := s.lease.patience()

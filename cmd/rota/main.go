@@ -5,6 +5,9 @@ package main
 import (
 	"os"
 
+	// The authorities that browsers trust, for machines and images that have no list of their own.
+	_ "golang.org/x/crypto/x509roots/fallback"
+
 	"rota/cmd/internal/cli"
 )
 

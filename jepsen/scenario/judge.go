@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,7 +68,7 @@ func (r *run) judge(logs []history.Log, broken error) (*report.Report, error) {
 	return rep, nil
 }
 
-// keepLogs stores what members wrote, if something went wrong.
+// keepLogs stores what members and supervisors wrote, if something went wrong.
 func (r *run) keepLogs(rep *report.Report) error {
 	if r.world.Cluster == nil || rep.Violations()+len(rep.Void()) == 0 {
 		return nil
@@ -77,6 +78,15 @@ func (r *run) keepLogs(rep *report.Report) error {
 	for _, m := range slices.Concat(c.Members(), c.Generators, c.Gateways) {
 		text, err := m.Log()
 		errs = append(errs, err, os.WriteFile(filepath.Join(rep.Dir, m.Name+".log"), []byte(text), 0o644))
+	}
+	for _, m := range c.Agents {
+		text, err := os.ReadFile(filepath.Join(m.DataDir, "runtime", "supervisor.log"))
+		switch {
+		case err == nil:
+			errs = append(errs, os.WriteFile(filepath.Join(rep.Dir, m.Name+"-supervisor.log"), text, 0o644))
+		case !errors.Is(err, fs.ErrNotExist):
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }

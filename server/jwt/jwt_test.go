@@ -8,8 +8,11 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -37,6 +40,12 @@ type issuer struct {
 
 func newIssuer(t *testing.T) *issuer {
 	i := &issuer{}
+	i.Server = httptest.NewServer(i.handler())
+	t.Cleanup(i.Close)
+	return i
+}
+
+func (i *issuer) handler() http.Handler {
 	mux := http.NewServeMux()
 	answer := func(w http.ResponseWriter, what func() any) {
 		i.mu.Lock()
@@ -53,9 +62,7 @@ func newIssuer(t *testing.T) *issuer {
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, func() any { i.fetches++; return i.keys })
 	})
-	i.Server = httptest.NewServer(mux)
-	t.Cleanup(i.Close)
-	return i
+	return mux
 }
 
 // rotate replaces the keys.
@@ -358,6 +365,53 @@ func TestKeysOfAFile(t *testing.T) {
 	if err := verify(); !errors.Is(err, ErrKeys) || strings.Contains(err.Error(), "secret-of-the-machine") {
 		t.Errorf("a file that has no keys: %v", err)
 	}
+}
+
+// TestAnIssuerWithAnAuthorityOfItsOwn: its certificate is checked by the file of the method only, which
+// is read again when its keys are fetched.
+func TestAnIssuerWithAnAuthorityOfItsOwn(t *testing.T) {
+	i := &issuer{}
+	i.Server = httptest.NewTLSServer(i.handler())
+	t.Cleanup(i.Close)
+	k := newKey(t, "k", jose.ES256)
+	i.rotate(k)
+	dir := t.TempDir()
+	file := func(name string, content []byte) string {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return filepath.Join(dir, name)
+	}
+	verify := func(ca string) error {
+		_, err := New(&http.Client{Timeout: time.Minute}, time.Now).Verify(t.Context(), k.sign(t, josejwt.Claims{
+			Issuer: i.URL, Subject: "s", Audience: josejwt.Audience{"rota"}, Expiry: josejwt.NewNumericDate(time.Now().Add(time.Minute)),
+		}), []*rotav1.AuthMethod{{Name: "m", Issuer: i.URL, Audiences: []string{"rota"}, JwksCaFile: ca}})
+		return err
+	}
+	if err := verify(file("ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.Certificate().Raw}))); err != nil {
+		t.Error(err)
+	}
+	for ca, says := range map[string]string{
+		"":                                   "certificate",
+		filepath.Join(dir, "none"):           "no such file",
+		file("bad.pem", []byte("secret")):    "has no certificate in PEM",
+		file("other.pem", otherAuthority(t)): "certificate",
+	} {
+		if err := verify(ca); !errors.Is(err, ErrKeys) || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("with %q: %v, want %q", ca, err, says)
+		}
+	}
+}
+
+// otherAuthority is the certificate of one that has nothing to do with the issuer.
+func otherAuthority(t *testing.T) []byte {
+	k := newKey(t, "other", jose.ES256)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, k.signer.Public(), k.signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 // FuzzVerify: no token makes it panic, and none without a signature of the issuer is valid.

@@ -5,6 +5,8 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -94,7 +96,7 @@ func (k *keys) of(ctx context.Context, m *rotav1.AuthMethod, id, algorithm strin
 }
 
 func (k *keys) setOf(m *rotav1.AuthMethod) *keySet {
-	source := strings.Join([]string{m.JwksUrl, m.JwksFile, m.Issuer}, "\x00")
+	source := strings.Join([]string{m.JwksUrl, m.JwksFile, m.JwksCaFile, m.Issuer}, "\x00")
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	set := k.sets[source]
@@ -188,23 +190,48 @@ func (k *keys) fetch(m *rotav1.AuthMethod) ([]jose.JSONWebKey, error) {
 		}
 		return parse(raw)
 	}
+	client, err := k.clientOf(m)
+	if err != nil {
+		return nil, err
+	}
 	url := m.JwksUrl
 	if url == "" {
-		var err error
-		if url, err = k.discover(m.Issuer); err != nil {
+		if url, err = discover(client, m.Issuer); err != nil {
 			return nil, err
 		}
 	}
-	raw, err := k.get(url)
+	raw, err := get(client, url)
 	if err != nil {
 		return nil, err
 	}
 	return parse(raw)
 }
 
+// clientOf is what asks a method's issuer. The authorities are read each time, as they rotate, so no
+// connection is kept.
+func (k *keys) clientOf(m *rotav1.AuthMethod) (*http.Client, error) {
+	if m.JwksCaFile == "" {
+		return k.client, nil
+	}
+	raw, err := os.ReadFile(m.JwksCaFile)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(raw) {
+		return nil, fmt.Errorf("%s has no certificate in PEM", m.JwksCaFile)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	transport.DisableKeepAlives = true
+	client := *k.client
+	client.Transport = transport
+	return &client, nil
+}
+
 // discover asks the issuer where its keys are (OpenID Connect Discovery 1.0, section 4).
-func (k *keys) discover(issuer string) (url string, err error) {
-	raw, err := k.get(strings.TrimSuffix(issuer, "/") + "/.well-known/openid-configuration")
+func discover(client *http.Client, issuer string) (url string, err error) {
+	raw, err := get(client, strings.TrimSuffix(issuer, "/")+"/.well-known/openid-configuration")
 	if err != nil {
 		return "", err
 	}
@@ -224,12 +251,12 @@ func (k *keys) discover(issuer string) (url string, err error) {
 	return c.JWKSURI, nil
 }
 
-func (k *keys) get(url string) ([]byte, error) {
+func get(client *http.Client, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := k.client.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}

@@ -75,7 +75,7 @@ func checkNames(field string, names []string) *violation {
 }
 
 func checkCertificateMethod(m *rotav1.AuthMethod) *violation {
-	if m.Issuer != "" || len(m.Audiences) > 0 || m.JwksUrl != "" || m.JwksFile != "" || len(m.Algorithms) > 0 || m.ClockSkew != nil {
+	if m.Issuer != "" || len(m.Audiences) > 0 || m.JwksUrl != "" || m.JwksFile != "" || m.JwksCaFile != "" || len(m.Algorithms) > 0 || m.ClockSkew != nil {
 		return wrong("method.certificates", "is about client certificates: leave out issuer, audiences, keys, algorithms and clock_skew, or make another method for JWTs")
 	}
 	for _, x := range m.Mappings {
@@ -88,7 +88,7 @@ func checkCertificateMethod(m *rotav1.AuthMethod) *violation {
 
 func checkJWTMethod(m *rotav1.AuthMethod) *violation {
 	v := firstOf(checkText("method.issuer", m.Issuer, methodTextMax), checkText("method.jwks_url", m.JwksUrl, methodTextMax),
-		checkText("method.jwks_file", m.JwksFile, methodTextMax), checkCount("method.audiences", "audience", len(m.Audiences), 16))
+		checkText("method.jwks_file", m.JwksFile, methodTextMax), checkText("method.jwks_ca_file", m.JwksCaFile, methodTextMax), checkCount("method.audiences", "audience", len(m.Audiences), 16))
 	switch skew := m.ClockSkew.AsDuration(); {
 	case v != nil:
 		return v
@@ -100,6 +100,10 @@ func checkJWTMethod(m *rotav1.AuthMethod) *violation {
 		return wrong("method.jwks_url", "and jwks_file exclude each other")
 	case m.JwksFile != "" && !filepath.IsAbs(m.JwksFile):
 		return wrong("method.jwks_file", "must be an absolute path, on every server")
+	case m.JwksCaFile != "" && m.JwksFile != "":
+		return wrong("method.jwks_ca_file", "and jwks_file exclude each other: nobody is asked for the keys")
+	case m.JwksCaFile != "" && !filepath.IsAbs(m.JwksCaFile):
+		return wrong("method.jwks_ca_file", "must be an absolute path, on every server")
 	case m.ClockSkew != nil && (!m.ClockSkew.IsValid() || skew < 0 || skew > clockSkewMax):
 		return wrong("method.clock_skew", "must be at most %v, is %v", clockSkewMax, skew)
 	}

@@ -2,6 +2,7 @@ package chunks
 
 import (
 	"fmt"
+	"slices"
 
 	"rota/agent/plan"
 )
@@ -52,6 +53,11 @@ func (c *Chunks) Status(id plan.Engine) (s Status, ok bool) {
 func (c *Chunks) Leaves(id plan.Engine) bool {
 	e := c.engines[id]
 	return e != nil && e.wants == nil && e.holds()
+}
+
+// Dying reports whether an engine must end, whoever uses it, and may not have yet.
+func (c *Chunks) Dying() bool {
+	return slices.ContainsFunc(c.order, func(e *engine) bool { return e.killed })
 }
 
 // List returns all engines that exist, should or failed, by model and chunk.

@@ -131,11 +131,13 @@ is from a key of the issuer, and that has not expired gets the policies of all -
 has. --map CLAIM=PATTERN:POLICY[,POLICY...] may be repeated; PATTERN is a value, or a prefix and "*".
 
 Without --jwks-url and --jwks-file the keys are where the OpenID configuration of the issuer says.
+An issuer whose certificate the servers' machines do not trust, as that of a Kubernetes cluster, needs
+--jwks-ca-file. docs/security.md says what else Kubernetes needs.
 
 With --certificates the method is about client certificates: their claim is "name". As long as
 there is such a method, client certificates may do only what such methods give them.`,
-		Example: `  rota acl auth-method put kubernetes --issuer https://kubernetes.default.svc --audience rota \
-    --map sub=system:serviceaccount:search:*:team-search
+		Example: `  rota acl auth-method put kubernetes --issuer https://kubernetes.default.svc.cluster.local --audience rota \
+    --jwks-ca-file /etc/rota/kubernetes/ca.crt --map sub=system:serviceaccount:search:*:team-search
   rota acl auth-method put narrow --certificates --map name=ci-*:ci`,
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			m.Name = args[0]
@@ -159,6 +161,7 @@ there is such a method, client certificates may do only what such methods give t
 	f.StringSliceVar(&m.Audiences, "audience", nil, "audiences of which a JWT must have one, its claim aud")
 	f.StringVar(&m.JwksUrl, "jwks-url", "", "URL of the issuer's keys, a JSON Web Key Set")
 	f.StringVar(&m.JwksFile, "jwks-file", "", "file with the issuer's keys, on every server")
+	f.StringVar(&m.JwksCaFile, "jwks-ca-file", "", "file with the authorities of the issuer's certificate, on every server (default: those that the machine trusts)")
 	f.StringSliceVar(&m.Algorithms, "algorithm", nil, "allowed algorithms: "+strings.Join(rights.Algorithms(), ", ")+" (default all)")
 	f.DurationVar(&skew, "clock-skew", 0, "how much the clocks may differ (default 30s)")
 	f.StringArrayVar(&maps, "map", nil, "policies for a claim, CLAIM=PATTERN:POLICY[,POLICY...]")
@@ -210,6 +213,7 @@ func (a *app) authMethodGetCmd() *cobra.Command {
 			m := resp.Method
 			fields := []field{
 				{"name", m.Name}, {"issuer", methodOf(m)}, {"audiences", strings.Join(m.Audiences, " ")}, {"keys", m.JwksUrl + m.JwksFile},
+				{"authorities", m.JwksCaFile},
 				{"algorithms", strings.Join(m.Algorithms, " ")},
 			}
 			for _, x := range m.Mappings {

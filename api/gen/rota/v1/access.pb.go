@@ -253,7 +253,10 @@ type AuthMethod struct {
 	// How much clocks may differ: at most 5 minutes; 0 means 30 s.
 	ClockSkew *durationpb.Duration `protobuf:"bytes,8,opt,name=clock_skew,json=clockSkew,proto3" json:"clock_skew,omitempty"`
 	// At most 256.
-	Mappings      []*ClaimMapping `protobuf:"bytes,9,rep,name=mappings,proto3" json:"mappings,omitempty"`
+	Mappings []*ClaimMapping `protobuf:"bytes,9,rep,name=mappings,proto3" json:"mappings,omitempty"`
+	// File with the certificates (PEM) of the authorities that vouch for the issuer, on every server,
+	// instead of those that the machine trusts. Of an issuer that is asked over https.
+	JwksCaFile    string `protobuf:"bytes,10,opt,name=jwks_ca_file,json=jwksCaFile,proto3" json:"jwks_ca_file,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -349,6 +352,13 @@ func (x *AuthMethod) GetMappings() []*ClaimMapping {
 		return x.Mappings
 	}
 	return nil
+}
+
+func (x *AuthMethod) GetJwksCaFile() string {
+	if x != nil {
+		return x.JwksCaFile
+	}
+	return ""
 }
 
 // ClaimMapping gives policies to callers with a claim.
@@ -1857,7 +1867,7 @@ const file_rota_v1_access_proto_rawDesc = "" +
 	"\vexpire_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"expireTime\x12\x1d\n" +
 	"\n" +
-	"created_by\x18\x06 \x01(\tR\tcreatedBy\"\xbf\x02\n" +
+	"created_by\x18\x06 \x01(\tR\tcreatedBy\"\xe1\x02\n" +
 	"\n" +
 	"AuthMethod\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
@@ -1871,7 +1881,10 @@ const file_rota_v1_access_proto_rawDesc = "" +
 	"algorithms\x128\n" +
 	"\n" +
 	"clock_skew\x18\b \x01(\v2\x19.google.protobuf.DurationR\tclockSkew\x121\n" +
-	"\bmappings\x18\t \x03(\v2\x15.rota.v1.ClaimMappingR\bmappings\"Z\n" +
+	"\bmappings\x18\t \x03(\v2\x15.rota.v1.ClaimMappingR\bmappings\x12 \n" +
+	"\fjwks_ca_file\x18\n" +
+	" \x01(\tR\n" +
+	"jwksCaFile\"Z\n" +
 	"\fClaimMapping\x12\x14\n" +
 	"\x05claim\x18\x01 \x01(\tR\x05claim\x12\x18\n" +
 	"\apattern\x18\x02 \x01(\tR\apattern\x12\x1a\n" +

@@ -243,6 +243,13 @@ func (m *AuthMethod) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if len(m.JwksCaFile) > 0 {
+		i -= len(m.JwksCaFile)
+		copy(dAtA[i:], m.JwksCaFile)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.JwksCaFile)))
+		i--
+		dAtA[i] = 0x52
+	}
 	if len(m.Mappings) > 0 {
 		for iNdEx := len(m.Mappings) - 1; iNdEx >= 0; iNdEx-- {
 			size, err := m.Mappings[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
@@ -1853,6 +1860,10 @@ func (m *AuthMethod) SizeVT() (n int) {
 			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
 	}
+	l = len(m.JwksCaFile)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -3170,6 +3181,38 @@ func (m *AuthMethod) UnmarshalVT(dAtA []byte) error {
 			if err := m.Mappings[len(m.Mappings)-1].UnmarshalVT(dAtA[iNdEx:postIndex]); err != nil {
 				return err
 			}
+			iNdEx = postIndex
+		case 10:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field JwksCaFile", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.JwksCaFile = string(dAtA[iNdEx:postIndex])
 			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
