@@ -57,12 +57,16 @@ type runner struct {
 	// quotas.
 	throttleDir string
 	stdio       *stdio // nil: not made
-	exit        plan.Exit
+	// forking is closed when its turn to be forked has come. killedForking: it was ended before its
+	// program was executed.
+	forking       chan struct{}
+	killedForking bool
+	exit          plan.Exit
 }
 
 // run returns the end of the attempt, once nothing of it is alive.
 func (s *supervisor) run(a *attempt) plan.Exit {
-	r := &runner{sup: s, a: a, exit: plan.Exit{Key: a.spec.Key}}
+	r := &runner{sup: s, a: a, forking: make(chan struct{}), exit: plan.Exit{Key: a.spec.Key}}
 	defer r.cleanUp()
 	failpoint.Hit(failpoint.StartJournaled)
 	if o := a.ending.ordered(); o != nil { // before it began
@@ -124,7 +128,7 @@ func (r *runner) start() (child, error) {
 			return child{}, err
 		}
 	}
-	c, err := s.spawner.start(r.command(path), r.box)
+	c, err := r.fork(r.command(path))
 	if err != nil {
 		return child{}, fmt.Errorf("start %s in %s%s: %w", path, r.dir, asUser(r.owner.user), err)
 	}
@@ -196,6 +200,7 @@ func (r *runner) enterCell(path string) error {
 	if r.a.ending.ordered() != nil {
 		return errKilled
 	}
+	close(r.forking)
 	if r.cell == nil {
 		return nil
 	}
@@ -244,13 +249,17 @@ func (r *runner) kill() {
 func (r *runner) wait(c child) (order *killOrder, e childExit) {
 	timeout := r.a.clock.begin(r.a.spec.Timeout)
 	exited := false
-	select {
-	case e = <-c.exited:
-		exited = true
-	case <-r.a.ending.killed:
+	if r.killedForking {
 		order = r.a.ending.ordered()
-	case <-timeout:
-		order = &killOrder{plan.ReasonTimeout, fmt.Sprintf("killed after its run timeout of %s", r.a.spec.Timeout)}
+	} else {
+		select {
+		case e = <-c.exited:
+			exited = true
+		case <-r.a.ending.killed:
+			order = r.a.ending.ordered()
+		case <-timeout:
+			order = &killOrder{plan.ReasonTimeout, fmt.Sprintf("killed after its run timeout of %s", r.a.spec.Timeout)}
+		}
 	}
 	if !exited {
 		r.kill()

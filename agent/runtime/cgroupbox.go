@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -158,6 +159,17 @@ func (b *cgroupBox) leave() error {
 func (b *cgroupBox) started(int) {}
 
 func (b *cgroupBox) kill() { killCgroup(b.processDir()) }
+
+// killForked is kill while this process forks: one of its threads is in the v1 cgroups meanwhile.
+func (b *cgroupBox) killForked() {
+	if b.all.v2 != nil {
+		b.kill()
+		return
+	}
+	signalAll(func() []int {
+		return slices.DeleteFunc(readPIDs(filepath.Join(b.processDir(), "cgroup.procs")), func(pid int) bool { return pid == os.Getpid() })
+	}, syscall.SIGKILL)
+}
 
 func (b *cgroupBox) signal(sig syscall.Signal) {
 	find := func() []int { return readPIDs(filepath.Join(b.processDir(), "cgroup.procs")) }

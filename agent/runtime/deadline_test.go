@@ -30,7 +30,7 @@ func TestADeadlineDoesNotWaitForADisk(t *testing.T) {
 	if o := late.ending.ordered(); o == nil || o.reason != plan.ReasonNodeLost {
 		t.Errorf("what began after the deadline: %+v", o)
 	}
-	r := &runner{sup: s, a: late}
+	r := &runner{sup: s, a: late, forking: make(chan struct{})}
 	if err := r.enterCell("/bin/true"); err == nil {
 		t.Error("an attempt that was killed is forked")
 	}

@@ -18,10 +18,11 @@ import (
 type spawner struct {
 	work chan func()
 
-	// mu is held from a fork until its process is known, so that no exit is
-	// reaped before.
 	mu      sync.Mutex
 	waiting map[int]chan<- childExit
+	// early are the exits that were reaped during a fork, whose process is not known yet; nil: none
+	// is under way.
+	early map[int]childExit
 
 	oom oomScore
 }
@@ -114,17 +115,29 @@ func (s *spawner) fork(c *command, b box) (child, error) {
 	if err := b.enter(); err != nil {
 		return child{}, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	defer s.oom.raise()()
+	// Others are reaped meanwhile: a program may take long to be executed.
+	s.mu.Lock()
+	s.early = make(map[int]childExit)
+	s.mu.Unlock()
 	at := time.Now()
 	pid, err := c.fork()
-	if err != nil {
-		return child{}, err
+	if err == nil {
+		b.started(pid)
 	}
-	b.started(pid)
 	exited := make(chan childExit, 1)
-	s.waiting[pid] = exited
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ended := s.early[pid]
+	s.early = nil
+	switch {
+	case err != nil:
+		return child{}, err
+	case ended:
+		exited <- e
+	default:
+		s.waiting[pid] = exited
+	}
 	return child{pid: pid, at: at, exited: exited}, nil
 }
 
@@ -168,10 +181,12 @@ func (s *spawner) reap() {
 		if err != nil || pid <= 0 {
 			return
 		}
+		e.at = time.Now()
 		if exited, ok := s.waiting[pid]; ok {
-			e.at = time.Now()
 			delete(s.waiting, pid)
 			exited <- e
+		} else if s.early != nil {
+			s.early[pid] = e
 		}
 	}
 }

@@ -52,6 +52,7 @@ func Supervise(ctx context.Context, opts SuperviseOptions) error {
 		return err
 	}
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	collectBetweenForks()
 	ctx, cancel := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer cancel()
 	s, err := newSupervisor(opts, log)

@@ -1,0 +1,88 @@
+package runtime_test
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"rota/agent/plan"
+	"rota/agent/runtime"
+	"rota/internal/clock"
+)
+
+// hanging returns a program that nobody can open before the test ends, or for 45 s: somebody has a
+// write lease of its file. tried gets a value when somebody tries.
+func hanging(t *testing.T) (path string, tried <-chan os.Signal) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "hangs")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGIO)
+	t.Cleanup(func() { signal.Stop(signals) })
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Skipf("no lease of a file in %s: %v", filepath.Dir(path), err)
+	}
+	return path, signals
+}
+
+// TestAProgramThatHangsBeforeItIsExecuted, as on a disk that hangs: the supervisor answers, tells of ends
+// and ends leases meanwhile, also if garbage should be collected. Then others start again.
+func TestAProgramThatHangsBeforeItIsExecuted(t *testing.T) {
+	t.Setenv("GOGC", "1")
+	for _, mode := range []string{runtime.ModeHybrid, runtime.ModeCgroupV1, runtime.ModeCgroupV2} {
+		t.Run(mode, func(t *testing.T) {
+			path, tried := hanging(t)
+			c := dial(t, options(t.TempDir(), mode))
+			goes := filepath.Join(t.TempDir(), "go")
+			start(t, c, shell(key(1), "sleep 1000"))
+			start(t, c, shell(key(2), "while [ ! -e "+goes+" ]; do sleep 0.01; done"))
+			start(t, c, runtime.Spec{Key: key(3), Argv: []string{path}, Env: []string{leftover + "=" + parentOf()}})
+			select {
+			case <-tried:
+			case <-time.After(time.Minute):
+				t.Fatal("nobody opens the program")
+			}
+			for range 100 {
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				_, _, err := c.List(ctx)
+				cancel()
+				if err != nil {
+					t.Fatalf("while a program hangs: %v", err)
+				}
+			}
+			if err := os.WriteFile(goes, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if e := nextExit(t, c); e.Key != key(2) || e.Reason != plan.ReasonExited {
+				t.Fatalf("ended: %+v", e)
+			}
+			if err := c.SetDeadline(t.Context(), clock.Boottime()+int64(100*time.Millisecond)); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if e := nextExit(t, c); e.Key != key(1) && e.Key != key(3) || e.Reason != plan.ReasonNodeLost {
+					t.Errorf("ended with the lease: %+v", e)
+				}
+			}
+			if err := c.SetDeadline(t.Context(), clock.Boottime()+int64(time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			if e := runOne(t, c, shell(key(4), "true")); e.Reason != plan.ReasonExited || e.ExitCode != 0 {
+				t.Errorf("the next: %+v", e)
+			}
+		})
+	}
+}
