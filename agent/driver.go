@@ -30,8 +30,10 @@ type driver struct {
 	engines *chunks.Chunks
 	// engineURL is the address of an engine that exists.
 	engineURL func(plan.Engine) string
-	conn      runtime.Runtime // nil: none
-	changed   chan struct{}   // closed and replaced when the plan was told something
+	// engineLives reports whether a process of an engine may exist.
+	engineLives func(plan.Engine) bool
+	conn        runtime.Runtime // nil: none
+	changed     chan struct{}   // closed and replaced when the plan was told something
 	// engineList is how the engines are; enginesMoved is closed and replaced when one has another
 	// state.
 	engineList   []chunks.Status
@@ -40,7 +42,7 @@ type driver struct {
 
 func newDriver(p *plan.Plan) *driver {
 	return &driver{
-		plan: p, engines: chunks.New(chunks.Limits{}), engineURL: func(plan.Engine) string { return "" },
+		plan: p, engines: chunks.New(chunks.Limits{}), engineURL: func(plan.Engine) string { return "" }, engineLives: func(plan.Engine) bool { return false },
 		changed: make(chan struct{}), enginesMoved: make(chan struct{}),
 	}
 }

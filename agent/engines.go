@@ -48,7 +48,7 @@ func (a *agent) openEngines() error {
 		return err
 	}
 	a.recorded = a.engines.Recorded()
-	a.driver.engines, a.driver.engineURL = chunks.New(limits), a.engines.URL
+	a.driver.engines, a.driver.engineURL, a.driver.engineLives = chunks.New(limits), a.engines.URL, a.engines.Lives
 	return nil
 }
 
@@ -128,7 +128,7 @@ func (d *driver) nextEngines(now int64) (steps []chunks.Step, again int64) {
 	}
 	d.plan.EnginesAre(statuses)
 	d.plan.EnginesLeave(leavers)
-	d.plan.EnginesDie(d.engines.Dying())
+	d.plan.EnginesDie(d.engines.Dying(d.engineLives))
 	return steps, again
 }
 

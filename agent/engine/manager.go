@@ -171,6 +171,14 @@ func (m *Manager) URL(e plan.Engine) string {
 	return ""
 }
 
+// Lives reports whether a process of an engine may exist.
+func (m *Manager) Lives(e plan.Engine) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.processes[e]
+	return p != nil && !p.ceased()
+}
+
 // Connected tells what a new connection to the supervisor found, and what has to be told of it
 // while nothing else happens: engines that are gone, and the first time what can be taken over.
 func (m *Manager) Connected(running []plan.Running, ended []plan.Exit) func(c *chunks.Chunks, now int64) {

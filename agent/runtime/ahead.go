@@ -45,8 +45,8 @@ func (a *ahead[T]) fill(make func() (T, error), give func(T)) {
 	}
 }
 
-// take returns the next one, or why there is none.
-func (a *ahead[T]) take() (made T, err error) {
+// take returns the next one, or why there is none. It waits until given is closed at most.
+func (a *ahead[T]) take(given <-chan struct{}) (made T, err error) {
 	select {
 	case made = <-a.ready:
 		return made, nil
@@ -57,5 +57,7 @@ func (a *ahead[T]) take() (made T, err error) {
 		return made, nil
 	case err = <-a.failed:
 		return made, err
+	case <-given:
+		return made, errKilled
 	}
 }

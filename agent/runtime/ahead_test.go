@@ -19,13 +19,13 @@ func TestAFailureIsNotKeptAhead(t *testing.T) {
 		return made.Add(1), nil
 	}, func(n int32) { given <- n })
 	for range 5 {
-		if _, err := a.take(); !errors.Is(err, broken) {
+		if _, err := a.take(nil); !errors.Is(err, broken) {
 			t.Fatalf("while nothing can be made: %v", err)
 		}
 	}
 	works.Store(true)
 	for failures := 0; ; failures++ {
-		if _, err := a.take(); err == nil {
+		if _, err := a.take(nil); err == nil {
 			break
 		}
 		if failures > 1 { // one may have been on its way
@@ -33,7 +33,7 @@ func TestAFailureIsNotKeptAhead(t *testing.T) {
 		}
 	}
 	for range 5 {
-		if _, err := a.take(); err != nil {
+		if _, err := a.take(nil); err != nil {
 			t.Errorf("while it works: %v", err)
 		}
 	}

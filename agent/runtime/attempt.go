@@ -113,7 +113,7 @@ func (r *runner) start() (child, error) {
 		return child{}, err
 	}
 	if s.isolation.cells != nil {
-		if r.cell, err = s.isolation.cells.take(); err != nil {
+		if r.cell, err = s.isolation.cells.take(r.a.ending.killed); err != nil {
 			return child{}, err
 		}
 	}

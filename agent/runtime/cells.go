@@ -123,8 +123,8 @@ func (c *cells) make() (*cell, error) {
 	return made, nil
 }
 
-// take returns a cell for one attempt.
-func (c *cells) take() (*cell, error) { return c.cells.take() }
+// take returns a cell for one attempt, unless given is closed first.
+func (c *cells) take(given <-chan struct{}) (*cell, error) { return c.cells.take(given) }
 
 // give ends a cell that was taken, in the background.
 func (c *cells) give(used *cell) { c.done.Go(used.close) }

@@ -232,7 +232,7 @@ func (c *cgroups) newBox(spec *Spec) (box, error) {
 	if err := c.has(spec.CPUs); err != nil {
 		return nil, err
 	}
-	b, err := c.boxes.take()
+	b, err := c.boxes.take(nil)
 	if err != nil {
 		return nil, err
 	}

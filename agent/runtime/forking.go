@@ -16,7 +16,8 @@ import (
 // To execute a program may take long, or for ever, on a disk that hangs. Other attempts are forked
 // after that, and nothing else waits for it:
 //
-//   - An order to end the attempt is obeyed, a lease that ends among them.
+//   - An order to end the attempt is obeyed where namespaces or cgroups end it, a lease that ends among
+//     them.
 //   - Other ends are reaped.
 //   - Go's scheduler cannot stop a thread that forks. A collection of garbage would wait for it with
 //     the world stopped, and the supervisor would stand still. So none begins during a fork.
@@ -42,7 +43,7 @@ func (r *runner) fork(c *command) (child, error) {
 	done := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() { r.killForking(done, c.path) })
-	out, err := r.sup.spawner.start(c, r.box)
+	out, err := r.sup.spawner.start(c, r.box, r.a.ending.killed)
 	close(done)
 	watch.Wait()
 	return out, err
@@ -88,6 +89,7 @@ func (r *runner) killChild() {
 
 // collectBetweenForks has garbage of this process collected when no fork is under way.
 func collectBetweenForks() {
+	goruntime.GOMAXPROCS(max(goruntime.GOMAXPROCS(0), schedulersMin)) // and it stays so
 	percent := debug.SetGCPercent(-1)
 	if percent < 0 { // GOGC=off
 		return
@@ -95,7 +97,6 @@ func collectBetweenForks() {
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
 		debug.SetMemoryLimit(heapBytesMax)
 	}
-	goruntime.GOMAXPROCS(max(goruntime.GOMAXPROCS(0), schedulersMin))
 	go func() {
 		live := heapBytes()
 		for range time.Tick(collectEvery) {

@@ -48,14 +48,15 @@ func TestAProgramThatHangsBeforeItIsExecuted(t *testing.T) {
 			c := dial(t, options(t.TempDir(), mode))
 			goes := filepath.Join(t.TempDir(), "go")
 			start(t, c, shell(key(1), "sleep 1000"))
-			start(t, c, shell(key(2), "while [ ! -e "+goes+" ]; do sleep 0.01; done"))
+			start(t, c, shell(key(2), "echo > "+goes+".begun; while [ ! -e "+goes+" ]; do sleep 0.01; done"))
+			waitFor(t, "the second to be forked", func() bool { _, err := os.Stat(goes + ".begun"); return err == nil })
 			start(t, c, runtime.Spec{Key: key(3), Argv: []string{path}, Env: []string{leftover + "=" + parentOf()}})
 			select {
 			case <-tried:
 			case <-time.After(time.Minute):
 				t.Fatal("nobody opens the program")
 			}
-			for range 100 {
+			for range 2000 { // until garbage is to be collected
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 				_, _, err := c.List(ctx)
 				cancel()

@@ -87,16 +87,20 @@ type child struct {
 	exited <-chan childExit // one value
 }
 
-// start forks inside the box.
-func (s *spawner) start(c *command, b box) (child, error) {
+// start forks inside the box, unless given is closed before its turn comes.
+func (s *spawner) start(c *command, b box, given <-chan struct{}) (child, error) {
 	var (
 		out  child
 		err  error
 		done = make(chan struct{})
 	)
-	s.work <- func() {
+	select {
+	case s.work <- func() {
 		defer close(done)
 		out, err = s.fork(c, b)
+	}:
+	case <-given:
+		return child{}, errKilled
 	}
 	<-done
 	return out, err
@@ -116,12 +120,8 @@ func (s *spawner) fork(c *command, b box) (child, error) {
 		return child{}, err
 	}
 	defer s.oom.raise()()
-	// Others are reaped meanwhile: a program may take long to be executed.
-	s.mu.Lock()
-	s.early = make(map[int]childExit)
-	s.mu.Unlock()
 	at := time.Now()
-	pid, err := c.fork()
+	pid, err := c.fork(s.keepEarly)
 	if err == nil {
 		b.started(pid)
 	}
@@ -130,20 +130,29 @@ func (s *spawner) fork(c *command, b box) (child, error) {
 	defer s.mu.Unlock()
 	e, ended := s.early[pid]
 	s.early = nil
-	switch {
-	case err != nil:
+	if err != nil {
 		return child{}, err
-	case ended:
+	}
+	// One that had the same number just before is another's.
+	if ended && syscall.Kill(pid, 0) == syscall.ESRCH {
 		exited <- e
-	default:
+	} else {
 		s.waiting[pid] = exited
 	}
 	return child{pid: pid, at: at, exited: exited}, nil
 }
 
+// keepEarly begins to keep exits for the fork that follows: others are reaped meanwhile, as a program
+// may take long to be executed.
+func (s *spawner) keepEarly() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.early = make(map[int]childExit)
+}
+
 // fork runs in the namespaces of the attempt and nowhere else: what this process reads
-// of itself in /proc is not there.
-func (c *command) fork() (pid int, err error) {
+// of itself in /proc is not there. begins is called just before.
+func (c *command) fork(begins func()) (pid int, err error) {
 	defer func() {
 		if err := c.leave(); err != nil { // as with a box
 			fmt.Fprintln(os.Stderr, "supervisor:", err)
@@ -153,6 +162,7 @@ func (c *command) fork() (pid int, err error) {
 	if err := c.enter(c.path); err != nil {
 		return 0, err
 	}
+	begins()
 	return syscall.ForkExec(c.path, c.argv, c.attr)
 }
 

@@ -43,6 +43,20 @@ var agents = []Mutant{
 		Hunt: run("pause-agents"),
 	},
 	{
+		Name: "frozen-supervisor-keeps-engines",
+		Bug:  "an agent kills a supervisor that stands still for the sake of attempts only, so that engines outlive the lease",
+		Edits: []Edit{{"agent/plan/session.go",
+			"		return p.enginesDie && !p.ready(now)\n", "		return p.enginesDie && now < 0\n"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"agent/plan", "TestAFrozenSupervisorIsKilledForEngines"}},
+	},
+	{
+		Name: "collection-during-a-fork",
+		Bug:  "a supervisor stands still, and ends no lease, while a program hangs before it is executed and garbage is to be collected",
+		Edits: []Edit{{"agent/runtime/supervisor.go",
+			"	collectBetweenForks()\n", ""}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"agent/runtime", "TestAProgramThatHangsBeforeItIsExecuted"}},
+	},
+	{
 		Name: "readopted-attempt-started-again",
 		Bug:  "an agent that was restarted starts again what still runs",
 		Edits: []Edit{
@@ -70,14 +84,13 @@ var agents = []Mutant{
 		Name: "children-outlive-their-attempt",
 		Bug:  "the end of an attempt kills the leaders of sessions and not what they have started",
 		Edits: []Edit{
-			{"agent/runtime/cgroupbox.go", "	\"path/filepath\"\n	\"strconv\"\n", "	\"path/filepath\"\n	\"slices\"\n	\"strconv\"\n"},
 			{"agent/runtime/cgroupbox.go",
 				"	if writeFile(filepath.Join(dir, \"cgroup.kill\"), \"1\") != nil {\n		signalFrozen(dir, func() []int { return readPIDs(filepath.Join(dir, \"cgroup.procs\")) }, syscall.SIGKILL)\n",
 				"	if follows := func(pid int) bool { f := statFields(pid); return len(f) < 4 || f[3] != strconv.Itoa(pid) }; dir != \"\" {\n		signalFrozen(dir, func() []int { return slices.DeleteFunc(readPIDs(filepath.Join(dir, \"cgroup.procs\")), follows) }, syscall.SIGKILL)\n"},
 			{"agent/runtime/cgroupbox.go", "\"cgroup.events\"), \"populated\") == 0\n", "\"cgroup.events\"), \"populated\") >= 0\n"},
 			{"agent/runtime/cgroupbox.go", "	return err == nil && len(bytes.TrimSpace(procs)) == 0\n", "	return err == nil && len(bytes.TrimSpace(procs)) >= 0\n"},
 		},
-		Hunt: run("kills"),
+		Hunt: Hunt{Engine: Tests, Args: []string{"agent/runtime", "TestNothingSurvivesAnAttempt"}},
 	}, {
 		Name: "everybody-uses-the-first-key",
 		Bug:  "commands are told to use the first key of a quota, whichever their units are of",

@@ -396,6 +396,7 @@ func TestAnIssuerWithAnAuthorityOfItsOwn(t *testing.T) {
 		filepath.Join(dir, "none"):           "no such file",
 		file("bad.pem", []byte("secret")):    "has no certificate in PEM",
 		file("other.pem", otherAuthority(t)): "certificate",
+		"/dev/zero":                          "is no file",
 	} {
 		if err := verify(ca); !errors.Is(err, ErrKeys) || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("with %q: %v, want %q", ca, err, says)

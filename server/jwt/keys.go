@@ -1,6 +1,7 @@
 package jwt
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -10,10 +11,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -179,12 +182,7 @@ func suits(key any, algorithm string) bool {
 // fetch reads the keys of a method's issuer.
 func (k *keys) fetch(m *rotav1.AuthMethod) ([]jose.JSONWebKey, error) {
 	if m.JwksFile != "" {
-		f, err := os.Open(m.JwksFile)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = f.Close() }()
-		raw, err := io.ReadAll(io.LimitReader(f, keysBytesMax+1))
+		raw, err := readFile(m.JwksFile)
 		if err != nil {
 			return nil, err
 		}
@@ -207,13 +205,26 @@ func (k *keys) fetch(m *rotav1.AuthMethod) ([]jose.JSONWebKey, error) {
 	return parse(raw)
 }
 
+// readFile reads a file that a method names: one that never ends, or is no file, holds nothing up.
+func readFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no file: %w", path, cmp.Or(err, fs.ErrInvalid))
+	}
+	return io.ReadAll(io.LimitReader(f, keysBytesMax+1))
+}
+
 // clientOf is what asks a method's issuer. The authorities are read each time, as they rotate, so no
 // connection is kept.
 func (k *keys) clientOf(m *rotav1.AuthMethod) (*http.Client, error) {
 	if m.JwksCaFile == "" {
 		return k.client, nil
 	}
-	raw, err := os.ReadFile(m.JwksCaFile)
+	raw, err := readFile(m.JwksCaFile)
 	if err != nil {
 		return nil, err
 	}

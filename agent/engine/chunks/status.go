@@ -55,9 +55,10 @@ func (c *Chunks) Leaves(id plan.Engine) bool {
 	return e != nil && e.wants == nil && e.holds()
 }
 
-// Dying reports whether an engine must end, whoever uses it, and may not have yet.
-func (c *Chunks) Dying() bool {
-	return slices.ContainsFunc(c.order, func(e *engine) bool { return e.killed })
+// Dying reports whether an engine must end, whoever uses it, and has not yet. lives says whether a
+// process of one may exist: its memory may take longer to become free.
+func (c *Chunks) Dying(lives func(plan.Engine) bool) bool {
+	return slices.ContainsFunc(c.order, func(e *engine) bool { return e.killed && lives(e.id) })
 }
 
 // List returns all engines that exist, should or failed, by model and chunk.
