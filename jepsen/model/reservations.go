@@ -266,6 +266,9 @@ func (m *Model) judgeReservation(g *nodeGroup, j *job, taken []state.JobID) erro
 			}
 			for t := range s.Length {
 				at := (base + g.Period*k/n + s.Offset + t) % g.Period
+				if at < 0 { // its first cycle of the period was before slot 0
+					at += g.Period
+				}
 				if taken[at] != 0 {
 					return fmt.Errorf("group %s is over-committed: slot %d of its period is reserved for jobs %d and %d", g.Name, at, taken[at], j.ID)
 				}
