@@ -5,9 +5,6 @@ package main
 import (
 	"os"
 
-	// The authorities that browsers trust, for machines and images that have no list of their own.
-	_ "golang.org/x/crypto/x509roots/fallback"
-
 	"rota/cmd/internal/cli"
 )
 

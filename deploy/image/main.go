@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"flag"
 	"fmt"
@@ -14,6 +15,8 @@ import (
 	"path"
 	"runtime"
 	"time"
+
+	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
 const (
@@ -119,15 +122,28 @@ func (img image) config(layer string) map[string]any {
 func (img image) layer() ([]byte, error) {
 	var b bytes.Buffer
 	a := &archive{Writer: tar.NewWriter(&b)}
-	for _, dir := range []string{"etc", "usr", "usr/bin", "var", "var/lib"} {
+	for _, dir := range []string{"etc", "etc/ssl", "etc/ssl/certs", "usr", "usr/bin", "var", "var/lib"} {
 		a.folder(dir, 0o755, 0)
 	}
 	a.folder("tmp", 0o1777, 0)
 	a.folder("var/lib/rota", 0o700, user)
 	a.file("etc/passwd", 0o644, fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\nrota:x:%d:%d:rota:/var/lib/rota:/sbin/nologin\n", user, user))
 	a.file("etc/group", 0o644, fmt.Appendf(nil, "root:x:0:\nrota:x:%d:\n", user))
+	a.file("etc/ssl/certs/ca-certificates.crt", 0o644, authorities())
 	a.file("usr/bin/rota", 0o755, img.binary)
 	return b.Bytes(), errors.Join(a.err, a.Close())
+}
+
+// authorities are those that browsers trust, without the few that may vouch for some certificates
+// only, which a file cannot say.
+func authorities() []byte {
+	var b bytes.Buffer
+	for root := range bundle.Roots() {
+		if root.Constraint == nil {
+			_ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate})
+		}
+	}
+	return b.Bytes()
 }
 
 func (a *archive) folder(name string, mode int64, owner int) {

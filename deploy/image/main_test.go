@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -104,6 +105,10 @@ func TestAnImageIsReadBack(t *testing.T) {
 	root, headers := entries(t, l.blob(manifest.Layers[0], layerType))
 	if string(root["usr/bin/rota"]) != "a binary" || headers["usr/bin/rota"].Mode != 0o755 {
 		t.Error("the binary is not in the layer as it was")
+	}
+	trusted := x509.NewCertPool()
+	if pems := root["etc/ssl/certs/ca-certificates.crt"]; !trusted.AppendCertsFromPEM(pems) || bytes.Count(pems, []byte("BEGIN CERTIFICATE")) < 50 {
+		t.Errorf("the list of authorities has %d bytes", len(pems))
 	}
 	if h := headers["var/lib/rota/"]; h == nil || h.Uid != user || h.Mode != 0o700 {
 		t.Errorf("the folder of the data is %+v", h)

@@ -93,10 +93,23 @@ func (w *world) closed(ctx context.Context, agent *devcluster.Process, id uint64
 	if len(dirs()) != 1 {
 		w.Fatalf("there are %q", dirs())
 	}
-	w.until("the directory of the trajectory is gone", func() bool {
+	w.restartedUntil(agent, "the directory of the trajectory is gone", func() bool { return len(dirs()) == 0 })
+}
+
+// restartedUntil restarts an agent until a check holds, and gives it more time after each start: on a
+// busy machine it takes a while to be there.
+func (w *world) restartedUntil(agent *devcluster.Process, what string, check func() bool) {
+	w.Helper()
+	pause := time.Second
+	w.until(what, func() bool {
 		w.kill(agent)
 		w.start(agent)
-		time.Sleep(time.Second)
-		return len(dirs()) == 0
+		for deadline := time.Now().Add(pause); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+			if check() {
+				return true
+			}
+		}
+		pause *= 2
+		return false
 	})
 }

@@ -205,10 +205,7 @@ func (w *world) allClosed(agent *devcluster.Process, rota func(...string) string
 		rota("trajectory", "close", id)
 	}
 	homes := filepath.Join(agent.Dir, "data", "runtime", "trajectories", "trajectory-*")
-	w.until("the directories of the trajectories are gone", func() bool {
-		w.kill(agent)
-		w.start(agent)
-		time.Sleep(time.Second)
+	w.restartedUntil(agent, "the directories of the trajectories are gone", func() bool {
 		left, err := filepath.Glob(homes)
 		return err == nil && len(left) == 0
 	})
