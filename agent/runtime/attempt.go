@@ -57,11 +57,9 @@ type runner struct {
 	// quotas.
 	throttleDir string
 	stdio       *stdio // nil: not made
-	// forking is closed when its turn to be forked has come. killedForking: it was ended before its
-	// program was executed.
-	forking       chan struct{}
-	killedForking bool
-	exit          plan.Exit
+	// forking is closed when its turn to be forked has come.
+	forking chan struct{}
+	exit    plan.Exit
 }
 
 // run returns the end of the attempt, once nothing of it is alive.
@@ -249,9 +247,8 @@ func (r *runner) kill() {
 func (r *runner) wait(c child) (order *killOrder, e childExit) {
 	timeout := r.a.clock.begin(r.a.spec.Timeout)
 	exited := false
-	if r.killedForking {
-		order = r.a.ending.ordered()
-	} else {
+	// What was ordered during the fork may have ended it already.
+	if order = r.a.ending.ordered(); order == nil {
 		select {
 		case e = <-c.exited:
 			exited = true

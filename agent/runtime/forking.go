@@ -66,7 +66,6 @@ func (r *runner) killForking(done <-chan struct{}, path string) {
 		r.a.ending.order(killOrder{plan.ReasonStartFailed, fmt.Sprintf("%s was not executed within %v: the disk that it is on may hang", path, forkMax)})
 	case <-r.a.ending.killed:
 	}
-	r.killedForking = true
 	for {
 		r.killChild()
 		select {

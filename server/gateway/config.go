@@ -3,7 +3,6 @@ package gateway
 import (
 	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -130,7 +129,7 @@ func (c *Config) clientTLS() (*tls.Config, error) {
 	}
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}}
 	if c.ClientCA != "" {
-		if conf.ClientCAs, err = loadCA(c.ClientCA); err != nil {
+		if conf.ClientCAs, err = pki.ReadAuthorities(c.ClientCA); err != nil {
 			return nil, err
 		}
 		conf.ClientAuth = tls.RequireAndVerifyClientCert
@@ -142,23 +141,11 @@ func (c *Config) workerTLS() (*tls.Config, error) {
 	if c.WorkerCA == "" {
 		return nil, nil
 	}
-	roots, err := loadCA(c.WorkerCA)
+	roots, err := pki.ReadAuthorities(c.WorkerCA)
 	if err != nil {
 		return nil, err
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}, nil
-}
-
-func loadCA(file string) (*x509.CertPool, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s has no certificate in PEM", file)
-	}
-	return roots, nil
 }
 
 // keys are the hashes of API keys; nil: none is asked for.

@@ -7,7 +7,6 @@ import (
 	"crypto/ed25519"
 	"crypto/rsa"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,6 +21,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/pki"
 )
 
 const (
@@ -228,9 +228,9 @@ func (k *keys) clientOf(m *rotav1.AuthMethod) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(raw) {
-		return nil, fmt.Errorf("%s has no certificate in PEM", m.JwksCaFile)
+	pool, err := pki.Authorities(m.JwksCaFile, raw)
+	if err != nil {
+		return nil, err
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}

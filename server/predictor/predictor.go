@@ -3,12 +3,10 @@ package predictor
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"time"
 
 	"connectrpc.com/connect"
@@ -105,13 +103,9 @@ func New(cfg Config) (*Predictor, error) {
 func tlsConfig(ca string, own pki.Files) (*tls.Config, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
+		var err error
+		if conf.RootCAs, err = pki.ReadAuthorities(ca); err != nil {
 			return nil, err
-		}
-		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s has no certificate in PEM", ca)
 		}
 	}
 	if own.Enabled() {
