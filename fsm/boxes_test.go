@@ -4,11 +4,13 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"rota/fsm/state"
 )
 
 // wantHome fails unless a trajectory is on a node; "" means that it is pending.
-func (s *story) wantHome(t *testing.T, id state.TrajectoryID, want string) {
+func (s *story) wantHome(t rapid.TB, id state.TrajectoryID, want string) {
 	t.Helper()
 	if got := s.nodeName(s.state.Trajectory(id).Node); s.state.Trajectory(id).Node != 0 && got != want || s.state.Trajectory(id).Node == 0 && want != "" {
 		t.Fatalf("trajectory %d is %s on %q, want it on %q", id, trajectoryStates[s.state.Trajectory(id).State], got, want)

@@ -5,13 +5,15 @@ import (
 	"slices"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
 	"rota/sched"
 )
 
 // told plays one command and returns the nodes whose desired state it changed.
-func (s *story) told(t *testing.T, line string) (names []string) {
+func (s *story) told(t rapid.TB, line string) (names []string) {
 	t.Helper()
 	s.index++
 	next, results, effects := apply(s.state.Copy, s.index, &logv1.Entry{TimeNs: s.now, Commands: parseCommand(t, line)}, sched.Deciders(), nil)

@@ -16,12 +16,12 @@ import (
 // has room for one model.
 type server struct {
 	*build
-	t       *testing.T
+	t       rapid.TB
 	index   uint64
 	actions int
 }
 
-func newServer(t *testing.T, level state.Level, gpus int) *server {
+func newServer(t rapid.TB, level state.Level, gpus int) *server {
 	s := &server{build: newBuild(state.LevelMax), t: t}
 	s.Apply(entryLog(t, 1, 1, bootstrapBy(level)))
 	s.index = 1
@@ -122,17 +122,17 @@ func TestPopularModelsAge(t *testing.T) {
 // GreedyDual times what they take for who knows all requests beforehand: the number of GPUs
 // (Young 1994), and the uses that count. LRU has no such bound.
 func TestEvictionsAgainstTheOptimum(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
+	rapid.Check(t, func(t *rapid.T) {
 		const gpus, models = 2, 4
-		setUps := rapid.SliceOfN(rapid.SampledFrom([]int{1, 2, 5, 40}), models, models).Draw(r, "set-ups")
-		requests := rapid.SliceOfN(rapid.IntRange(0, models-1), 1, 40).Draw(r, "requests")
+		setUps := rapid.SliceOfN(rapid.SampledFrom([]int{1, 2, 5, 40}), models, models).Draw(t, "set-ups")
+		requests := rapid.SliceOfN(rapid.IntRange(0, models-1), 1, 40).Draw(t, "requests")
 		s, paid := newServer(t, sched.LevelResizing, gpus), int64(0)
 		for _, m := range requests {
 			paid += s.use(fmt.Sprint("m", m), setUps[m])
 		}
 		optimum := leastSetUp(requests, setUps, gpus)
 		if paid < optimum || paid > gpus*state.UsesMax*optimum {
-			r.Fatalf("set-ups took %d s, the least is %d", paid, optimum)
+			t.Fatalf("set-ups took %d s, the least is %d", paid, optimum)
 		}
 	})
 }

@@ -14,18 +14,18 @@ import (
 // TestWhatIsForeseenComesTrue: the same commands then leave the state that was foreseen, and
 // every model on the GPUs is evicted, or it is said why it stays.
 func TestWhatIsForeseenComesTrue(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
-		s := newServer(t, rapid.SampledFrom([]state.Level{state.LevelMin, sched.LevelResizing}).Draw(r, "level"), 4)
+	rapid.Check(t, func(t *rapid.T) {
+		s := newServer(t, rapid.SampledFrom([]state.Level{state.LevelMin, sched.LevelResizing}).Draw(t, "level"), 4)
 		s.next("register node=n2 numa=8 gpus=H100:2 gpumem=80")
 		var running []string
-		for range rapid.IntRange(1, 12).Draw(r, "entries") {
-			if len(running) > 0 && rapid.Bool().Draw(r, "ends") {
+		for range rapid.IntRange(1, 12).Draw(t, "entries") {
+			if len(running) > 0 && rapid.Bool().Draw(t, "ends") {
 				s.next(running[0])
 				running = running[1:]
 				continue
 			}
-			s.foretold(r, rapid.SampledFrom([]int{1, 2, 4}).Draw(r, "gpus"), rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(r, "model"),
-				rapid.IntRange(0, 3).Draw(r, "setup"), rapid.SampledFrom([]int{0, 30, 80}).Draw(r, "memory"))
+			s.foretold(t, rapid.SampledFrom([]int{1, 2, 4}).Draw(t, "gpus"), rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "model"),
+				rapid.IntRange(0, 3).Draw(t, "setup"), rapid.SampledFrom([]int{0, 30, 80}).Draw(t, "memory"))
 			s.actions++
 			s.View(func(st *state.State) {
 				if a := st.Action(state.ActionID(s.actions)); a.State == state.ActionRunning {

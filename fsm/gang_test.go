@@ -28,8 +28,8 @@ func gangLine(n func(string, int) int) string {
 // entry or not at all. That no member goes on when another did not succeed is an invariant of the
 // state, and the model says the rest.
 func TestGangsStartWholeOrNotAtAll(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
-		n := func(label string, most int) int { return rapid.IntRange(0, most).Draw(r, label) }
+	rapid.Check(t, func(t *rapid.T) {
+		n := func(label string, most int) int { return rapid.IntRange(0, most).Draw(t, label) }
 		s := newStory(t)
 		for i := range 1 + n("nodes", 4) {
 			s.lines(t, fmt.Sprintf("register node=n%d numa=%s memory=800 net=400 gpus=%s", i+1, []string{"4", "2+2", "6"}[n("cores", 2)], []string{"H100:8", "H100:4", "L4:4"}[n("gpus", 2)]))
@@ -37,12 +37,12 @@ func TestGangsStartWholeOrNotAtAll(t *testing.T) {
 		if n("namespaces", 1) == 1 {
 			s.lines(t, "namespace name=b", []string{"tick", "set-namespace name=b cores=7", "set-namespace name=b running=3 weight=2", "set-namespace name=default gpus=9"}[n("limits", 3)])
 		}
-		for range rapid.IntRange(5, 40).Draw(r, "entries") {
+		for range rapid.IntRange(5, 40).Draw(t, "entries") {
 			s.now += int64(time.Duration(n("step", 4)) * time.Second)
 			before := s.state.Meta().Revision
 			var commands []string
 			for range 1 + n("commands", 2) {
-				commands = append(commands, gangStoryLine(r, s))
+				commands = append(commands, gangStoryLine(t, s))
 			}
 			s.lines(t, commands...)
 			wholeGangs(t, s, before)
@@ -82,7 +82,7 @@ func gangStoryLine(r *rapid.T, s *story) string {
 }
 
 // wholeGangs: the events since a revision have all starts of a gang or none.
-func wholeGangs(t *testing.T, s *story, since uint64) {
+func wholeGangs(t rapid.TB, s *story, since uint64) {
 	t.Helper()
 	started := map[state.ActionID]uint32{}
 	for rev := since + 1; rev <= s.state.Meta().Revision; rev++ {

@@ -5,11 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"rota/fsm/state"
 )
 
 // at applies lines at a log time.
-func (s *story) at(t *testing.T, seconds int64, lines ...string) {
+func (s *story) at(t rapid.TB, seconds int64, lines ...string) {
 	t.Helper()
 	s.now = seconds * int64(time.Second)
 	for _, line := range lines {

@@ -130,7 +130,7 @@ func readGolden(t *testing.T, level state.Level) (stories [][]golden) {
 // nothing panics.
 func recordGolden(t *testing.T) {
 	var lines []golden
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	walkTranscripts(t, func(t *testing.T, path string) {
 		s := newStory(t)
 		fails := false
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
 	"rota/sched"
@@ -26,7 +28,7 @@ func newBuild(level state.Level) *build {
 	return b
 }
 
-func (b *build) do(t *testing.T, index uint64, lines ...string) {
+func (b *build) do(t rapid.TB, index uint64, lines ...string) {
 	t.Helper()
 	var commands []*logv1.Command
 	for _, line := range lines {

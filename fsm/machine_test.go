@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"pgregory.net/rapid"
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
 )
 
-func entryLog(t *testing.T, index uint64, ns int64, c ...*logv1.Command) *raft.Log {
+func entryLog(t rapid.TB, index uint64, ns int64, c ...*logv1.Command) *raft.Log {
 	t.Helper()
 	data, err := (&logv1.Entry{TimeNs: ns, Commands: c}).MarshalVT()
 	if err != nil {

@@ -225,6 +225,7 @@ func (x *execution) replaceLost(g *state.NodeGroup) {
 	}
 	if changed {
 		x.closeGap(h.ID)
+		x.offerGap(g) // what is in use of members that were replaced
 	}
 }
 

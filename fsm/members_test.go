@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
 )
 
@@ -18,24 +19,29 @@ import (
 // In the end no turn waits for actions. That one is granted which need not wait for them
 // the model checks, too.
 func TestMembersAreNeverGivenTwice(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
+	rapid.Check(t, func(t *rapid.T) {
 		s := newStory(t)
 		s.now = int64(time.Second)
 		for _, line := range []string{"register node=n1 numa=4 gpus=H100:8 labels=zone:a", "register node=n2 numa=4 gpus=H100:4 labels=zone:a", "register node=n3 numa=4 gpus=H100:4 labels=zone:b"} {
 			s.apply(t, parseCommand(t, line)...)
 		}
-		for range rapid.IntRange(5, 60).Draw(r, "entries") {
-			s.now += rapid.Int64Range(0, int64(8*time.Second)).Draw(r, "step")
-			if line := randomMemberLine(r, s); line != "" {
-				s.apply(t, parseCommand(t, line)...)
+		for range rapid.IntRange(5, 60).Draw(t, "entries") {
+			s.now += rapid.Int64Range(0, int64(8*time.Second)).Draw(t, "step")
+			var lines []string
+			for range rapid.IntRange(1, 4).Draw(t, "commands") {
+				if line := randomMemberLine(t, s); line != "" {
+					t.Logf("entry %d at %d: %s", s.index+1, s.now, line)
+					lines = append(lines, line)
+				}
 			}
+			s.inEntries(t, lines)
 		}
-		s.nobodyWaitsForActions(t, r)
+		s.nobodyWaitsForActions(t)
 	})
 }
 
 // nobodyWaitsForActions lets nodes come back, actions and turns end, and time pass.
-func (s *story) nobodyWaitsForActions(t *testing.T, r *rapid.T) {
+func (s *story) nobodyWaitsForActions(t *rapid.T) {
 	for _, line := range []string{
 		"register node=n1 numa=4 gpus=H100:8 labels=zone:a", "register node=n2 numa=4 gpus=H100:4 labels=zone:a", "register node=n3 numa=4 gpus=H100:4 labels=zone:b",
 		"drain node=n1 undo=1", "drain node=n2 undo=1", "drain node=n3 undo=1",
@@ -69,7 +75,7 @@ func (s *story) nobodyWaitsForActions(t *testing.T, r *rapid.T) {
 			return
 		}
 	}
-	r.Fatalf("turns still wait:\n%s%s", s.showLedger(), s.show())
+	t.Fatalf("turns still wait:\n%s%s", s.showLedger(), s.show())
 }
 
 // endOfOne reports the end of the oldest action that runs.
@@ -167,5 +173,44 @@ func TestGapOfABackfillGroup(t *testing.T) {
 	}
 	if a, b := s.state.Action(1).State, s.state.Action(2).State; a != state.ActionQueued || b != state.ActionRunning {
 		t.Errorf("the action without a duration is in state %d, the other in state %d", a, b)
+	}
+}
+
+// inEntries applies the lines of each entry together.
+func (s *story) inEntries(t rapid.TB, entries ...[]string) {
+	t.Helper()
+	for _, lines := range entries {
+		var commands []*logv1.Command
+		for _, line := range lines {
+			commands = append(commands, parseCommand(t, line)...)
+		}
+		s.apply(t, commands...)
+	}
+}
+
+// TestBackfillClosesTheGap: the turn of a job without a reservation has the group that the job
+// is placed on, and no action of the same entry starts in the gap that was open till then.
+func TestBackfillClosesTheGap(t *testing.T) {
+	s := newStory(t)
+	s.now = int64(time.Second)
+	s.inEntries(t,
+		[]string{"register node=n1 numa=4 gpus=H100:4", "group name=a members=n1", "job name=j nodes=1 backfill=1"},
+		[]string{"suspend job=j"},
+		[]string{"resume-job job=j", "turn of=j/x step=1 expect=5s", "submit gpus=4 cores=0 single=900s"})
+	if turn, action := s.state.Turn(1).State, s.state.Action(1).State; turn != state.TurnHeld || action != state.ActionQueued {
+		t.Errorf("the turn is in state %d, the action in state %d", turn, action)
+	}
+}
+
+// TestAReplacedMemberLeavesItsGPUs: when a spare takes the place of a member of which one GPU is
+// sick, its other GPU is there for actions that wait, though nothing else was freed.
+func TestAReplacedMemberLeavesItsGPUs(t *testing.T) {
+	s := newStory(t)
+	s.now = int64(time.Second)
+	s.inEntries(t,
+		[]string{"register node=n1 numa=4 gpus=H100:4 labels=zone:b", "group name=a nodes=1 select=zone:b:2", "job name=j nodes=1", "submit gpus=2 cores=0 single=9s"},
+		[]string{"submit gpus=1 cores=0 single=9s", "drain node=n1 gpus=0 reason=fan"})
+	if members, action := s.state.NodeGroup(1).Members.List, s.state.Action(2).State; members[0].First != 2 || action != state.ActionRunning {
+		t.Errorf("the members are %+v, the action is in state %d", members, action)
 	}
 }

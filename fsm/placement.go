@@ -84,6 +84,7 @@ func (x *execution) placeJob(j *state.Job) {
 		k.StartedAt = x.now()
 	}
 	x.putJob(&k)
+	x.closeGap(k.Group) // its turns may wait already
 	x.dirty.add(state.QueueOf(state.TurnQueue, k.Group))
 }
 

@@ -17,16 +17,16 @@ import (
 // not. story.apply checks all invariants after every entry, and that a replica
 // that restarts from snapshots has the same hash.
 func TestRandomCommands(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
+	rapid.Check(t, func(t *rapid.T) {
 		s := newStory(t)
 		s.apply(t, fourQuotas(t)...)
-		for range rapid.IntRange(1, 40).Draw(r, "entries") {
-			s.now += rapid.Int64Range(-int64(time.Second), int64(20*time.Second)).Draw(r, "step")
+		for range rapid.IntRange(1, 40).Draw(t, "entries") {
+			s.now += rapid.Int64Range(-int64(time.Second), int64(20*time.Second)).Draw(t, "step")
 			var commands []*logv1.Command
-			for range rapid.IntRange(0, 4).Draw(r, "commands") {
-				commands = append(commands, parseCommand(t, randomLine(r, s))...)
+			for range rapid.IntRange(0, 4).Draw(t, "commands") {
+				commands = append(commands, parseCommand(t, randomLine(t, s))...)
 			}
-			if rapid.IntRange(0, 50).Draw(r, "panic") == 0 {
+			if rapid.IntRange(0, 50).Draw(t, "panic") == 0 {
 				s.fail = func(x stage) {
 					if x.pool == 1 || x.quota == 2 || x.migration%2 == 1 || x.rollout == 2 {
 						panic("planted")
@@ -39,7 +39,7 @@ func TestRandomCommands(t *testing.T) {
 }
 
 // fourQuotas are of all kinds, one of them with several keys.
-func fourQuotas(t *testing.T) (commands []*logv1.Command) {
+func fourQuotas(t rapid.TB) (commands []*logv1.Command) {
 	for _, line := range []string{
 		"quota name=calls kind=concurrency limit=3 adaptive=yes", "quota name=tokens kind=sliding limit=6 window=10s",
 		"quota name=search kind=fixed limit=2 window=7s", "quota name=pair kind=sliding limit=4 window=3s keys=3 adaptive=yes",
@@ -209,16 +209,16 @@ func liveReport(r *rapid.T, s *story, action int) string {
 // TestEqualDemandsStartInOrder: among actions that ask for the same, none starts
 // before an older one, whatever else is in the queue.
 func TestEqualDemandsStartInOrder(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
+	rapid.Check(t, func(t *rapid.T) {
 		s := newStory(t)
 		s.apply(t, parseCommand(t, "register node=n1 numa=3")...)
 		s.apply(t, parseCommand(t, "register node=n2 numa=2")...)
 		newest := map[uint32]state.ActionID{}
 		seen := s.state.Meta().Revision
-		for range rapid.IntRange(5, 60).Draw(r, "steps") {
-			if rapid.Bool().Draw(r, "submit") {
-				s.apply(t, parseCommand(t, fmt.Sprintf("submit cores=%d", rapid.IntRange(1, 3).Draw(r, "cores")))...)
-			} else if id := anyRunning(r, s); id != 0 {
+		for range rapid.IntRange(5, 60).Draw(t, "steps") {
+			if rapid.Bool().Draw(t, "submit") {
+				s.apply(t, parseCommand(t, fmt.Sprintf("submit cores=%d", rapid.IntRange(1, 3).Draw(t, "cores")))...)
+			} else if id := anyRunning(t, s); id != 0 {
 				a := s.state.Action(id)
 				s.apply(t, parseCommand(t, fmt.Sprintf("report node=%s inc=%d action=%d", s.nodeName(a.Node), s.state.Node(a.Node).Incarnation, id))...)
 			}
@@ -230,7 +230,7 @@ func TestEqualDemandsStartInOrder(t *testing.T) {
 				id := state.ActionID(e.Subject)
 				cores := s.state.Action(id).CoresMin
 				if id < newest[cores] {
-					r.Fatalf("action %d started after action %d, which asks for the same and is younger", id, newest[cores])
+					t.Fatalf("action %d started after action %d, which asks for the same and is younger", id, newest[cores])
 				}
 				newest[cores] = id
 			}
@@ -338,41 +338,41 @@ func TestWorkIsBounded(t *testing.T) {
 // waits is bypassed no more than is allowed; and on a single node none starts
 // before an older one that asks for no more, but for those that may be deferred.
 func TestElasticActionsStart(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
+	rapid.Check(t, func(t *rapid.T) {
 		s := newStory(t)
-		s.apply(t, parseCommand(t, "register node=n1 numa=4+4 resizes="+rapid.SampledFrom([]string{"", "yes"}).Draw(r, "resizes"))...)
-		for range rapid.IntRange(5, 40).Draw(r, "steps") {
-			s.now += rapid.Int64Range(0, int64(3*time.Second)).Draw(r, "step")
-			if rapid.Bool().Draw(r, "submit") {
-				s.apply(t, parseCommand(t, randomElastic(r))...)
-			} else if id := anyRunning(r, s); id != 0 {
-				s.succeed(t, r, id)
+		s.apply(t, parseCommand(t, "register node=n1 numa=4+4 resizes="+rapid.SampledFrom([]string{"", "yes"}).Draw(t, "resizes"))...)
+		for range rapid.IntRange(5, 40).Draw(t, "steps") {
+			s.now += rapid.Int64Range(0, int64(3*time.Second)).Draw(t, "step")
+			if rapid.Bool().Draw(t, "submit") {
+				s.apply(t, parseCommand(t, randomElastic(t))...)
+			} else if id := anyRunning(t, s); id != 0 {
+				s.succeed(t, id)
 			}
-			s.inOrder(t, r)
+			s.inOrder(t)
 		}
 		for s.state.Counts().Queued > 0 {
-			id := anyRunning(r, s)
+			id := anyRunning(t, s)
 			if id == 0 {
-				r.Fatalf("%d actions wait, and nothing runs", s.state.Counts().Queued)
+				t.Fatalf("%d actions wait, and nothing runs", s.state.Counts().Queued)
 			}
-			s.succeed(t, r, id)
-			s.inOrder(t, r)
+			s.succeed(t, id)
+			s.inOrder(t)
 		}
 	})
 }
 
 // succeed reports the end of an action that took a time of its width.
-func (s *story) succeed(t *testing.T, r *rapid.T, id state.ActionID) {
+func (s *story) succeed(t *rapid.T, id state.ActionID) {
 	a := s.state.Action(id)
 	width := s.state.Attempt(a.Node, id).Cores.Len()
-	exec := rapid.IntRange(1, 8).Draw(r, "exec")
+	exec := rapid.IntRange(1, 8).Draw(t, "exec")
 	s.apply(t, parseCommand(t, fmt.Sprintf("report node=n1 inc=1 action=%d attempt=%d exec=%dms", id, a.Attempt, exec*8000/width))...)
 }
 
 // inOrder: of those that ask for the same or less, the oldest starts first. Passed by
 // is only who is known to be faster with more cores, and waits for them less than a
 // minute.
-func (s *story) inOrder(t *testing.T, r *rapid.T) {
+func (s *story) inOrder(t *rapid.T) {
 	least := ^uint32(0) // that an older action waits for
 	s.state.Actions(0, func(a *state.Action) bool {
 		switch {
@@ -380,7 +380,7 @@ func (s *story) inOrder(t *testing.T, r *rapid.T) {
 		case a.State == state.ActionQueued:
 			least = min(least, a.CoresMin)
 		case a.State == state.ActionRunning && a.StartedAt == s.now && a.CoresMin >= least:
-			r.Fatalf("action %d started before an older one that asks for no more", a.ID)
+			t.Fatalf("action %d started before an older one that asks for no more", a.ID)
 		}
 		return true
 	})
@@ -401,13 +401,13 @@ func (s *story) informed(a *state.Action) bool {
 // TestRandomGenerations drives workers and what trajectories generate, with little else around
 // them, so that workers fill up, fail and come back while many wait.
 func TestRandomGenerations(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
+	rapid.Check(t, func(t *rapid.T) {
 		s := newStory(t)
-		n := func(label string, most int) int { return rapid.IntRange(0, most).Draw(r, label) }
-		for range rapid.IntRange(1, 60).Draw(r, "entries") {
-			s.now += rapid.Int64Range(-int64(time.Second), int64(20*time.Second)).Draw(r, "step")
+		n := func(label string, most int) int { return rapid.IntRange(0, most).Draw(t, label) }
+		for range rapid.IntRange(1, 60).Draw(t, "entries") {
+			s.now += rapid.Int64Range(-int64(time.Second), int64(20*time.Second)).Draw(t, "step")
 			var commands []*logv1.Command
-			for range rapid.IntRange(0, 5).Draw(r, "commands") {
+			for range rapid.IntRange(0, 5).Draw(t, "commands") {
 				line := workerLine(n, s)
 				if n("close", 9) == 0 {
 					line = fmt.Sprintf("close id=%d", n("traj", int(s.state.Meta().LastTrajectory)+1))

@@ -29,8 +29,8 @@ type ledgerOfSamples struct {
 // accepted samples of allowed versions, whole groups, and none that another step had; and asked
 // again it has the same.
 func TestSamplesAreDeliveredExactlyOnce(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
-		n := func(label string, most int) int { return rapid.IntRange(0, most).Draw(r, label) }
+	rapid.Check(t, func(t *rapid.T) {
+		n := func(label string, most int) int { return rapid.IntRange(0, most).Draw(t, label) }
 		s := newStory(t)
 		staleness, samples := n("staleness", 2), 1+n("samples", 2)
 		do := func(line string) *logv1.Result { return s.apply(t, parseCommand(t, line)...)[0] }
@@ -48,17 +48,17 @@ func TestSamplesAreDeliveredExactlyOnce(t *testing.T) {
 			case 4, 5, 6:
 				id := trajectory()
 				got := do(fmt.Sprintf("sample traj=%d keep=%s", id, []string{"", "yes"}[n("keep", 1)]))
-				o.put(r, uint64(id), uint64(staleness), got)
+				o.put(t, uint64(id), uint64(staleness), got)
 			case 7:
 				if got := do(fmt.Sprintf("publish version=%d", o.version+1)); got.Refusal != nil {
-					r.Fatal(got)
+					t.Fatal(got)
 				}
 				o.version++
 			case 8:
 				do(fmt.Sprintf("close id=%d", trajectory()))
 			case 9:
 				step := o.step + uint64(n("again", 1))
-				o.take(r, step, uint64(staleness), samples, do(fmt.Sprintf("batch step=%d groups=%d", step, 1+n("groups", 1))), s)
+				o.take(t, step, uint64(staleness), samples, do(fmt.Sprintf("batch step=%d groups=%d", step, 1+n("groups", 1))), s)
 			}
 		}
 	})
@@ -145,7 +145,7 @@ func TestWaitersAreToldOfPolicies(t *testing.T) {
 }
 
 // quick applies commands without the checks of a story, for those that are many.
-func (s *story) quick(t *testing.T, lines ...string) (results []*logv1.Result) {
+func (s *story) quick(t rapid.TB, lines ...string) (results []*logv1.Result) {
 	t.Helper()
 	var commands []*logv1.Command
 	for _, line := range lines {

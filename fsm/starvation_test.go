@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"rota/fsm/state"
 )
 
@@ -154,7 +156,7 @@ func TestALoweredLimitHoldsUpNobody(t *testing.T) {
 }
 
 // settle lets everything happen that is due or left over.
-func (s *story) settle(t *testing.T) {
+func (s *story) settle(t rapid.TB) {
 	t.Helper()
 	for range 100_000 {
 		if due, ok := nextDue(s.state); !ok || due > s.now {

@@ -5,8 +5,9 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
@@ -18,7 +19,7 @@ var (
 )
 
 // parseLedgerCommand reads what is about groups, jobs and turns; nil if it is not.
-func parseLedgerCommand(t *testing.T, verb string, a args) *logv1.Command {
+func parseLedgerCommand(t rapid.TB, verb string, a args) *logv1.Command {
 	t.Helper()
 	switch verb {
 	case "group":

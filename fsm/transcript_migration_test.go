@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	"pgregory.net/rapid"
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
@@ -108,7 +109,7 @@ func migrationLine(n func(string, int) int, s *story, node string) string {
 
 // checkWaits: after every entry, exactly the queued migrations wait for
 // something, whatever happened.
-func (s *story) checkWaits(t *testing.T) {
+func (s *story) checkWaits(t rapid.TB) {
 	t.Helper()
 	s.state.Migrations(0, func(m *state.Migration) bool {
 		if w := MigrationWaits(s.state, m); (w.Obstacle == transmit.None) == (m.State == state.MigrationQueued) {

@@ -168,15 +168,15 @@ func TestSumsOfRewardsNeverFall(t *testing.T) {
 // TestRandomRewards drives reward functions with a small node under them, whose replicas start,
 // drain, fail and are killed.
 func TestRandomRewards(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
+	rapid.Check(t, func(t *rapid.T) {
 		s := newStory(t)
-		n := func(label string, most int) int { return rapid.IntRange(0, most).Draw(r, label) }
+		n := func(label string, most int) int { return rapid.IntRange(0, most).Draw(t, label) }
 		s.apply(t, parseCommand(t, "register node=n1 numa=4")...)
 		s.apply(t, parseCommand(t, "reward name=f1 concurrency=2 idle=9s start=20s")...)
-		for range rapid.IntRange(1, 60).Draw(r, "entries") {
-			s.now += rapid.Int64Range(-int64(time.Second), int64(12*time.Second)).Draw(r, "step")
+		for range rapid.IntRange(1, 60).Draw(t, "entries") {
+			s.now += rapid.Int64Range(-int64(time.Second), int64(12*time.Second)).Draw(t, "step")
 			var commands []*logv1.Command
-			for range rapid.IntRange(0, 4).Draw(r, "commands") {
+			for range rapid.IntRange(0, 4).Draw(t, "commands") {
 				line := rewardLine(n, s)
 				switch n("other", 12) {
 				case 0:

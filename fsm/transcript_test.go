@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	"pgregory.net/rapid"
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
@@ -27,9 +28,19 @@ import (
 // that knows a newer feature level, must have the same hash, and the model of jepsen/model
 // must agree.
 func TestTranscripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	walkTranscripts(t, func(t *testing.T, path string) {
 		s := newStory(t)
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.play(t, d) })
+	})
+}
+
+// walkTranscripts visits the stories in testdata, where rapid writes the draws of a property
+// that fails, too.
+func walkTranscripts(t *testing.T, visit func(t *testing.T, path string)) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		if !strings.Contains(path, "testdata/rapid/") {
+			visit(t, path)
+		}
 	})
 }
 
@@ -46,7 +57,7 @@ type story struct {
 	entries []*logv1.Entry
 }
 
-func newStory(t *testing.T) *story {
+func newStory(t rapid.TB) *story {
 	s := &story{state: state.New(), twin: state.New(), model: model.New(), late: late.New()}
 	s.apply(t, &logv1.Command{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{
 		ClusterId: "test", Level: uint32(state.LevelMax) - nextLevels,
@@ -110,7 +121,7 @@ func failpoint(d *datadriven.TestData) func(stage) {
 }
 
 // entry applies commands and describes what came of them.
-func (s *story) entry(t *testing.T, commands []*logv1.Command) string {
+func (s *story) entry(t rapid.TB, commands []*logv1.Command) string {
 	before, were := s.state.Meta().Revision, s.state
 	var out strings.Builder
 	for i, r := range s.apply(t, commands...) {
@@ -149,7 +160,7 @@ func (s *story) resizes(were *state.State) string {
 	return out.String()
 }
 
-func (s *story) apply(t *testing.T, commands ...*logv1.Command) []*logv1.Result {
+func (s *story) apply(t rapid.TB, commands ...*logv1.Command) []*logv1.Result {
 	t.Helper()
 	s.index++
 	e := s.entryOf(commands)
@@ -182,7 +193,7 @@ func (s *story) apply(t *testing.T, commands ...*logv1.Command) []*logv1.Result 
 	return results
 }
 
-func roundTrip(t *testing.T, s *state.State) *state.State {
+func roundTrip(t rapid.TB, s *state.State) *state.State {
 	t.Helper()
 	var buf bytes.Buffer
 	if err := s.Save(&buf); err != nil {
@@ -379,7 +390,7 @@ func sickOf(a args) *logv1.Command {
 	return &logv1.Command{Verb: &logv1.Command_ReportGpus{ReportGpus: c}}
 }
 
-func parseCommand(t *testing.T, line string) []*logv1.Command {
+func parseCommand(t rapid.TB, line string) []*logv1.Command {
 	t.Helper()
 	words := strings.Fields(line)
 	a := args{t, words[1:]}
@@ -602,7 +613,7 @@ func reportOf(a args) *logv1.Command {
 
 // args are the key=value words of a line.
 type args struct {
-	t     *testing.T
+	t     rapid.TB
 	words []string
 }
 

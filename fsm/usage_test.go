@@ -18,7 +18,7 @@ type spent struct {
 
 // budget counts what the provider of a quota sees, by nothing but reports and grants.
 type budget struct {
-	t *testing.T
+	t rapid.TB
 	*story
 	calls map[state.ActionID]*spent
 	said  uint64 // how many calls said what they used
@@ -30,7 +30,7 @@ const (
 	budgetWindow = 10 * time.Second
 )
 
-func newBudget(t *testing.T) *budget {
+func newBudget(t rapid.TB) *budget {
 	b := &budget{t: t, story: newStory(t), calls: make(map[state.ActionID]*spent)}
 	b.do("register node=n1 numa=2")
 	b.do(fmt.Sprintf("quota name=tokens kind=sliding limit=%d window=%v", budgetLimit, budgetWindow))
@@ -82,31 +82,31 @@ func (b *budget) report(r *rapid.T, id state.ActionID) {
 // TestABudgetIsNeverExceededByAGrant: whatever calls say that they used, units are granted only
 // if the window has them, each call is settled once, and all comes back.
 func TestABudgetIsNeverExceededByAGrant(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
+	rapid.Check(t, func(t *rapid.T) {
 		b := newBudget(t)
-		for range rapid.IntRange(5, 40).Draw(r, "steps") {
-			b.now += int64(rapid.IntRange(0, 4).Draw(r, "passed")) * int64(time.Second)
+		for range rapid.IntRange(5, 40).Draw(t, "steps") {
+			b.now += int64(rapid.IntRange(0, 4).Draw(t, "passed")) * int64(time.Second)
 			b.do("tick")
-			b.grants(r)
-			if id := anyRunning(r, b.story); id != 0 && rapid.Bool().Draw(r, "report") {
-				b.report(r, id)
+			b.grants(t)
+			if id := anyRunning(t, b.story); id != 0 && rapid.Bool().Draw(t, "report") {
+				b.report(t, id)
 				continue
 			}
-			b.do(fmt.Sprintf("submit cores=0 quotas=tokens:%d", rapid.IntRange(1, budgetLimit).Draw(r, "expected")))
-			b.grants(r)
+			b.do(fmt.Sprintf("submit cores=0 quotas=tokens:%d", rapid.IntRange(1, budgetLimit).Draw(t, "expected")))
+			b.grants(t)
 		}
-		for id := anyRunning(r, b.story); ; id = anyRunning(r, b.story) {
+		for id := anyRunning(t, b.story); ; id = anyRunning(t, b.story) {
 			if id != 0 {
-				b.report(r, id)
+				b.report(t, id)
 			}
 			b.now += 2 * int64(budgetWindow)
 			b.do("tick")
-			if b.grants(r); b.state.Counts().Queued == 0 && anyRunning(r, b.story) == 0 {
+			if b.grants(t); b.state.Counts().Queued == 0 && anyRunning(t, b.story) == 0 {
 				break
 			}
 		}
 		if q := b.state.Quota(1); q.Settled != b.said || q.SettledUnits != b.total || q.Uses[0] != (state.KeyUse{}) {
-			r.Fatalf("%d calls used %d units, all windows have passed, and the quota is %+v", b.said, b.total, q)
+			t.Fatalf("%d calls used %d units, all windows have passed, and the quota is %+v", b.said, b.total, q)
 		}
 	})
 }

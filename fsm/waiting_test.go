@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"rota/fsm/state"
 )
 
@@ -12,14 +14,14 @@ import (
 // something did. All were found by stepping jepsen/model beside the machine.
 
 // lines applies entries of one command each.
-func (s *story) lines(t *testing.T, lines ...string) {
+func (s *story) lines(t rapid.TB, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
 		s.apply(t, parseCommand(t, line)...)
 	}
 }
 
-func (s *story) wantState(t *testing.T, id state.ActionID, want state.ActionState) {
+func (s *story) wantState(t rapid.TB, id state.ActionID, want state.ActionState) {
 	t.Helper()
 	if got := s.state.Action(id).State; got != want {
 		t.Fatalf("action %d is %s, want %s", id, actionStates[got], actionStates[want])

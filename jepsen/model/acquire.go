@@ -89,8 +89,9 @@ func (m *Model) beginStep(j *job, step uint64) {
 	}
 	if j.Step > 0 && step > j.Step && j.reservation != nil {
 		j.finished = true
-		j.profiled = j.profiled || j.reservation.Dedicated && j.Clean && len(j.Ran) > 0
-		j.ran = j.Ran
+		if !j.profiled && j.reservation.Dedicated && j.Clean && len(j.Ran) > 0 { // several steps may end in an entry
+			j.profiled, j.ran = true, j.Ran
+		}
 		j.group.moved = true
 	}
 	j.Step, j.StepBegan, j.Ran, j.Clean = step, m.now, nil, true

@@ -296,14 +296,21 @@ func (c *class) workOf(part float64) (work float64, known bool) {
 	return 0, false
 }
 
-// groupGPUs are the GPUs of a node that belong to groups.
+// groupGPUs are the GPUs of a node that belong to groups, or do by the end of the entry, when
+// spares have taken places.
 func (m *Model) groupGPUs(n *node) (all state.GPUSet) {
-	for _, g := range m.groups {
+	add := func(g *state.NodeGroup) {
 		for i := range g.Members.List {
 			if x := &g.Members.List[i]; x.Node == n.Name {
 				set, _ := gpusOf(x, n.GPUs.Count)
 				all |= set
 			}
+		}
+	}
+	for _, g := range m.groups {
+		add(&g.NodeGroup)
+		if row := m.s.NodeGroup(g.ID); row != nil {
+			add(row)
 		}
 	}
 	return all
@@ -345,6 +352,9 @@ func (m *Model) compareMembers(g *nodeGroup) error {
 	}
 	for i := range g.Members.List {
 		x, y := &g.Members.List[i], row.Members.List[i]
+		if n := m.nodes[x.Node]; n != nil && (x.Withheld != y.Withheld || g.Members.GapUntil != row.Members.GapUntil) {
+			m.touchPool(n.pool) // its queues were looked at
+		}
 		switch {
 		case !g.taken() && settled:
 			x.Withheld = false
@@ -523,13 +533,14 @@ func (m *Model) setGroupMembers(c *logv1.SetGroupMembers, got *logv1.Result) err
 		v.tolerate(x.Withheld && !kept, "NODE_GROUP_IN_USE")
 	}
 	for _, j := range g.jobs {
-		needs := max(j.Nodes, j.width())
+		needs, alone := max(j.Nodes, j.width()), int64(0)
 		if j.reservation != nil { // of one that has the group alone it is of all nodes
 			for _, s := range j.reservation.Cycle.Segments {
-				needs = max(needs, s.Nodes)
+				alone = max(alone, s.Nodes)
 			}
 		}
-		v.refuse(needs > nodes, "NODE_GROUP_TOO_NARROW")
+		v.refuse(needs > nodes || alone > nodes && !j.profiled, "NODE_GROUP_TOO_NARROW")
+		v.tolerate(alone > nodes, "NODE_GROUP_TOO_NARROW") // it may share the group since this entry
 	}
 	if ok, err := v.judge(got); !ok {
 		return err

@@ -38,11 +38,17 @@ func (m *Model) register(c *logv1.RegisterNode, got *logv1.Result) error {
 		row.Resizes, row.CacheBytes, row.Containers = c.Resizes, c.CacheBytes, c.Containers
 	}
 	if old != nil && old.goesOn(row, c.Incarnation) {
+		relabeled := !slices.Equal(old.Labels, row.Labels)
 		old.Address, old.Runtime, old.Labels, old.CacheBytes = row.Address, row.Runtime, row.Labels, row.CacheBytes
 		old.Containers = row.Containers
 		old.canResize(row.Resizes)
 		m.touchNode(old)
 		m.relabel(old)
+		if relabeled {
+			if err := m.reviewNode(old.Name, false); err != nil {
+				return err
+			}
+		}
 		return result(got, &logv1.Result{Incarnation: old.Incarnation})
 	}
 	var left *pool

@@ -118,16 +118,25 @@ func (m *Model) pass(oldest, a *action, n *node) error {
 }
 
 // learnPatience takes over that the count of an action began anew while others
-// were the oldest: when its own patience had ended and no node could be reserved.
+// were the oldest: when its own patience had ended and no node could be reserved. One that
+// is aside is bypassed by nobody.
 func (m *Model) learnPatience(q *queue) {
-	for _, a := range m.inLine(q.waiting, window) {
+	left := window
+	for _, a := range q.waiting {
+		aside := m.staysAside(a)
+		if !aside {
+			left--
+		}
+		if left < 0 {
+			break
+		}
 		if a.passed == 0 {
 			continue
 		}
 		row := m.s.Action(a.ID)
 		judged := a.judged == m.applied
 		anew := row.Bypassed == 0 || row.BlockedAt > a.passedAt || judged && row.Bypassed < a.passed
-		if anew && (!judged || m.couldBeReserved(a) == nil) {
+		if anew && (aside || !judged || m.couldBeReserved(a) == nil) {
 			a.passed, a.passedAt = row.Bypassed, row.BlockedAt
 		}
 	}

@@ -33,6 +33,18 @@ var members = []Mutant{
 		Hunt:  membersTest("sched", "TestGapEndsWhereTheNextReservationBegins"),
 	},
 	{
+		Name:  "backfill-leaves-the-gap-open",
+		Bug:   "an action starts on the members of a group on which a job whose turn waits was just placed",
+		Edits: []Edit{{"fsm/placement.go", "	x.closeGap(k.Group) // its turns may wait already\n", ""}},
+		Hunt:  membersTest("fsm", "TestBackfillClosesTheGap"),
+	},
+	{
+		Name:  "replaced-member-keeps-its-gpus",
+		Bug:   "what is in use of a member that a spare has replaced stays idle beside actions that wait",
+		Edits: []Edit{{"fsm/members.go", "		x.offerGap(g) // what is in use of members that were replaced\n", ""}},
+		Hunt:  membersTest("fsm", "TestAReplacedMemberLeavesItsGPUs"),
+	},
+	{
 		Name:  "member-back-for-anybody",
 		Bug:   "a member that comes back while a turn has its group is left to actions",
 		Edits: []Edit{{"fsm/members.go", "m.Lost == state.MemberThere && g.Taken() && !m.Withheld {", "m.Lost == state.MemberThere && g.Turn == 0 && g.Taken() && !m.Withheld {"}},
