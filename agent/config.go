@@ -134,7 +134,9 @@ type Config struct {
 	watchEnginesEvery time.Duration
 }
 
-var nameRE = regexp.MustCompile(`^[a-z0-9.-]{1,128}$`)
+var nameRE = regexp.MustCompile(`^[a-z0-9.-]+$`)
+
+const nameBytesMax = 128
 
 // withDefaults checks the configuration and fills in what it leaves open.
 func (c Config) withDefaults() (Config, error) {
@@ -148,7 +150,7 @@ func (c Config) withDefaults() (Config, error) {
 		}
 		c.Name = strings.ToLower(host)
 	}
-	if !nameRE.MatchString(c.Name) {
+	if len(c.Name) > nameBytesMax || !nameRE.MatchString(c.Name) {
 		return c, fmt.Errorf("%w: node name %q is not 1 to 128 of a-z, 0-9, '-', '.'", ErrConfig, c.Name)
 	}
 	if c.Pool == "" {

@@ -83,10 +83,12 @@ func compareKeys(a, b Key) int {
 	return cmp.Or(cmp.Compare(a.Deployment, b.Deployment), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Rank, b.Rank))
 }
 
-var deploymentRE = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
+var deploymentRE = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*$`)
+
+const deploymentBytesMax = 128
 
 func (k Key) check() error {
-	if !deploymentRE.MatchString(k.Deployment) {
+	if len(k.Deployment) > deploymentBytesMax || !deploymentRE.MatchString(k.Deployment) {
 		return fmt.Errorf("%w: deployment %q is not 1 to 128 of A-Z, a-z, 0-9, '.', '_', '-'", ErrInvalid, k.Deployment)
 	}
 	return nil

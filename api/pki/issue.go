@@ -36,7 +36,18 @@ const (
 // replaced, since a lost CA key cannot be had again.
 var ErrExists = errors.New("file exists already, and is not replaced: remove it first or use another folder")
 
-var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,62}[a-z0-9])?$`)
+// Patterns have no bounds on lengths: those of up to 252 repetitions would cost each start of a
+// process some milliseconds.
+var (
+	namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
+	// hostPattern is looser than any DNS name has to be.
+	hostPattern = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
+)
+
+const (
+	nameBytesMax = 64
+	hostBytesMax = 253
+)
 
 // FilesIn are the files that Issue writes for the name.
 func FilesIn(dir, name string) Files {
@@ -142,7 +153,7 @@ func sign(dir string, c Certificate, write func(Files, *x509.Certificate, *tls.C
 	if !slices.Contains(roles, c.Role) {
 		return fmt.Errorf("role %q is none of %q", c.Role, roles)
 	}
-	if !namePattern.MatchString(c.Name) || c.Name == caName || strings.HasSuffix(c.Name, "-key") {
+	if len(c.Name) > nameBytesMax || !namePattern.MatchString(c.Name) || c.Name == caName || strings.HasSuffix(c.Name, "-key") {
 		return fmt.Errorf("name %q must be 1 to 64 of a-z, 0-9, '.' and '-', not %q, and not end in -key", c.Name, caName)
 	}
 	ca, err := loadCA(dir)
@@ -173,16 +184,13 @@ func sign(dir string, c Certificate, write func(Files, *x509.Certificate, *tls.C
 	return write(FilesIn(dir, c.Name), template, &ca)
 }
 
-// hostPattern is looser than any DNS name has to be.
-var hostPattern = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
-
 func addHosts(template *x509.Certificate, hosts []string) error {
 	slices.Sort(hosts)
 	for _, h := range slices.Compact(hosts) {
 		switch ip := net.ParseIP(h); {
 		case ip != nil:
 			template.IPAddresses = append(template.IPAddresses, ip)
-		case hostPattern.MatchString(h):
+		case len(strings.TrimPrefix(h, "*.")) <= hostBytesMax && hostPattern.MatchString(h):
 			template.DNSNames = append(template.DNSNames, h)
 		default:
 			return fmt.Errorf("%q is neither an address nor a host name", h)

@@ -420,9 +420,17 @@ func TestKeysThatOthersCanReadAreRefused(t *testing.T) {
 
 func TestNamesAndRolesAreChecked(t *testing.T) {
 	dir := newPKI(t)
-	for _, name := range []string{"", "ca", "../evil", "a/b", "Ä", ".", "a-", "with space"} {
+	for _, name := range []string{"", "ca", "../evil", "a/b", "Ä", ".", "a-", "with space", strings.Repeat("a", 65)} {
 		if err := Issue(dir, RoleClient, name); err == nil {
 			t.Errorf("name %q was accepted", name)
+		}
+	}
+	if err := Issue(dir, RoleClient, strings.Repeat("a", 64)); err != nil {
+		t.Error(err)
+	}
+	for host, fits := range map[string]bool{strings.Repeat("h", 253): true, "*." + strings.Repeat("h", 253): true, strings.Repeat("h", 254): false, "h-": false, "a b": false} {
+		if err := addHosts(&x509.Certificate{}, []string{host}); (err == nil) != fits {
+			t.Errorf("host %q: %v", host, err)
 		}
 	}
 	if err := Issue(dir, "god", "x"); err == nil {
