@@ -24,7 +24,7 @@ func (x *execution) divideDue(n *state.Node) {
 // divide divides the nodes where something has changed. It comes after all starts, so that
 // nothing is given to one attempt and taken back for another.
 func (x *execution) divide() {
-	for _, id := range x.divisions.items {
+	for id, ok := x.divisions.pop(); ok; id, ok = x.divisions.pop() {
 		if q := state.QueueOf(state.NodeDivision, id); x.budget > 0 {
 			x.attend(q)
 		} else {

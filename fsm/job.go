@@ -147,6 +147,8 @@ func (x *execution) leave(j *state.Job, s state.JobState) *state.Job {
 	if j.Group != 0 {
 		x.giveReservationBack(j)
 		x.dirty.add(state.QueueOf(state.TurnQueue, j.Group))
+	} else if j.State == state.JobQueued {
+		x.placeAgain() // a group may have been kept for it
 	}
 	k := *j
 	k.State, k.Group, k.Message = s, 0, ""

@@ -192,14 +192,20 @@ func (x *execution) reviewBusy(g *state.NodeGroup) {
 	}
 }
 
-// offerSpare has the groups looked at that lack members and could use a node instead.
+// offerSpare has the groups looked at that lack members and could use a node instead. A turn that
+// waits may have enough of them then.
 func (x *execution) offerSpare(n *state.Node) {
+	var lack []state.GroupID
 	x.s.NodeGroups(func(g *state.NodeGroup) bool {
 		if g.Members.Selector.Matches(n) && g.Remaining() < g.Nodes {
-			x.dirty.add(state.QueueOf(state.TurnQueue, g.ID))
+			lack = append(lack, g.ID)
 		}
 		return true
 	})
+	for _, id := range lack {
+		x.closeGap(id)
+		x.dirty.add(state.QueueOf(state.TurnQueue, id))
+	}
 }
 
 // replaceLost has spares take the places of lost members of a group that nobody has.
@@ -225,7 +231,8 @@ func (x *execution) replaceLost(g *state.NodeGroup) {
 	}
 	if changed {
 		x.closeGap(h.ID)
-		x.offerGap(g) // what is in use of members that were replaced
+		x.offerMembers(g) // what is in use of those that were replaced
+		x.unreserveMembers(h)
 	}
 }
 
@@ -314,6 +321,32 @@ func (x *execution) offerGap(g *state.NodeGroup) {
 	}
 }
 
+// offerMembers offers what were a group's members, or some of them are no more: to actions, and to
+// groups as spares.
+func (x *execution) offerMembers(was *state.NodeGroup) {
+	x.offerGap(was)
+	for i := range was.Members.List {
+		if n := x.s.NodeByName(was.Members.List[i].Node); n != nil && n.Usable() {
+			x.offerSpare(n)
+		}
+	}
+}
+
+// unreserveMembers takes the nodes of a group's members from actions that are to have GPUs there,
+// and may never get them now: else the nodes would be kept for them for ever. Who could still have
+// them gets its node again.
+func (x *execution) unreserveMembers(g *state.NodeGroup) {
+	for i := range g.Members.List {
+		n := x.s.NodeByName(g.Members.List[i].Node)
+		if n == nil {
+			continue
+		}
+		if a := x.s.Action(n.ReservedFor); a != nil && a.GPUs() != nil {
+			x.dirty.add(x.unreserve(a).Queue())
+		}
+	}
+}
+
 // countOverruns counts the actions that still run on members when a reservation begins.
 func (x *execution) countOverruns(g *state.NodeGroup) *state.NodeGroup {
 	if g.Members.NextAt == 0 || g.Members.NextAt > x.now() {
@@ -376,7 +409,7 @@ func (x *execution) setGroupMembers(c *logv1.SetGroupMembers) *logv1.Result {
 		return r
 	}
 	x.joinMembers(&h)
-	x.offerGap(g) // what is not a member any more
+	x.offerMembers(g) // what is not a member any more
 	x.dirty.add(state.QueueOf(state.TurnQueue, g.ID))
 	if t := x.s.Turn(g.Turn); t != nil {
 		u := *t
@@ -398,6 +431,7 @@ func (x *execution) joinMembers(h *state.NodeGroup) {
 		h.Members.Waits, h.Members.WaitsSince = state.NobodyWaits, 0
 	}
 	x.s.PutNodeGroup(h)
+	x.unreserveMembers(h)
 }
 
 // keepsWithheld refuses to take from a group what its turn has. It may use a lost member

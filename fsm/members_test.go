@@ -94,7 +94,7 @@ func randomMemberLine(r *rapid.T, s *story) string {
 	n := func(label string, most int) int { return rapid.IntRange(0, most).Draw(r, label) }
 	group := []string{"a", "b"}[n("group", 1)]
 	node := fmt.Sprintf("n%d", 1+n("node", 2))
-	switch n("verb", 17) {
+	switch n("verb", 19) {
 	case 0, 1:
 		return fmt.Sprintf("group name=%s %s", group, randomMembers(n))
 	case 2:
@@ -114,6 +114,10 @@ func randomMemberLine(r *rapid.T, s *story) string {
 			return fmt.Sprintf("expire node=%s inc=%d", node, row.Incarnation)
 		}
 		return "remove node=" + node
+	case 18:
+		return "delete-group name=" + group
+	case 19:
+		return fmt.Sprintf("%s job=j%d", []string{"suspend", "resume-job", "complete"}[n("change", 2)], n("job", 3))
 	case 14:
 		return fmt.Sprintf("register node=%s numa=4 gpus=H100:%d labels=zone:%s", node, []int{4, 8}[n("gpus", 1)], []string{"a", "b"}[n("zone", 1)])
 	}
@@ -149,10 +153,11 @@ func randomMembers(n func(string, int) int) string {
 	return list + selector
 }
 
+// endOfATurn ends the first turn that holds a group, or gives up the first that waits.
 func endOfATurn(n func(string, int) int, s *story) (line string) {
-	verb := []string{"yield", "yield", "lost", "give-up"}[n("end", 3)]
+	verb := []string{"yield", "yield", "lost", "give-up", "give-up"}[n("end", 4)]
 	s.state.LiveTurns(func(u *state.Turn) bool {
-		if u.State == state.TurnHeld {
+		if u.State == state.TurnHeld || verb == "give-up" {
 			line = fmt.Sprintf("%s turn=%d token=%d", verb, u.ID, u.Token)
 		}
 		return line == ""

@@ -32,8 +32,10 @@ func (x *execution) schedule() {
 		x.attend(q)
 		x.thaw()
 	}
-	x.divide()
-	x.thaw() // what gave up cores may have left room to others of its namespace
+	for len(x.divisions.items) > 0 {
+		x.divide()
+		x.thaw() // what gave up cores may have left room to others of its namespace
+	}
 	x.leaveRoom()
 	for _, q := range x.dirty.items {
 		x.s.PutWork(q)
@@ -270,5 +272,6 @@ func (x *execution) unreserveOne(a *state.Action) *state.Action {
 	b := *a
 	b.ReservedOn, b.Bypassed, b.BlockedAt = 0, 0, 0
 	x.s.PutAction(&b)
+	x.mayHoldMore(b.Namespace) // what it was to have counted towards the limit
 	return &b
 }

@@ -201,6 +201,7 @@ func (x *execution) enqueue(a *state.Action) {
 		}
 		if t.State == state.TrajectoryPending {
 			addRequest(&t, a)
+			x.dirty.add(state.QueueOf(state.PoolQueue, t.Pool)) // no node may do for it any more
 		}
 		x.s.PutTrajectory(&t)
 	}

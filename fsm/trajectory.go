@@ -136,7 +136,7 @@ func (x *execution) place(t *state.Trajectory, n *state.Node) {
 	// A reservation keeps the trajectory's own actions from starting, so it must not wait for memory
 	// that only the end of the trajectory gives back.
 	n = x.s.Node(n.ID)
-	if a := x.s.Action(n.ReservedFor); a != nil && !place.CouldRun(x.s, n, a) {
+	if a := x.s.Action(n.ReservedFor); a != nil && (!place.CouldRun(x.s, n, a) || a.Gang != 0 && place.Reserves(a) > 0 && t.Memory > 0) {
 		x.dirty.add(x.unreserve(a).Queue())
 	}
 }

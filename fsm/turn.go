@@ -209,6 +209,7 @@ func (x *execution) overTurn(t *state.Turn, s state.TurnState) {
 	}
 	x.s.PutJob(&j)
 	if j.Group != 0 { // the next of its deployment comes up
+		x.closeGap(j.Group)
 		x.dirty.add(state.QueueOf(state.TurnQueue, j.Group))
 	}
 }

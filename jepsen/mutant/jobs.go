@@ -54,7 +54,7 @@ var jobs = []Mutant{
 		Bug:  "a group is free again, and those that wait for it are not looked at",
 		Edits: []Edit{
 			{"fsm/turn.go", "	x.s.PutNodeGroup(&g)\n	x.dirty.add(state.QueueOf(state.TurnQueue, g.ID))\n", "	x.s.PutNodeGroup(&g)\n"},
-			{"fsm/turn.go", "	if j.Group != 0 { // the next of its deployment comes up\n		x.dirty.add(state.QueueOf(state.TurnQueue, j.Group))\n	}\n", ""},
+			{"fsm/turn.go", "	if j.Group != 0 { // the next of its deployment comes up\n		x.closeGap(j.Group)\n		x.dirty.add(state.QueueOf(state.TurnQueue, j.Group))\n	}\n", ""},
 		},
 		Hunt: simulate(),
 	},

@@ -62,7 +62,7 @@ func All() []Scenario {
 		{Name: "bit-flips", About: "one bit flips anywhere in one server's files, 25 times", Snapshots: 500,
 			Faults: []string{"bit-flip"}, Count: 25},
 		{Name: "agent-partitions", About: "an agent is cut off for longer than its lease 27 times, every third time the leader dies meanwhile",
-			Faults: []string{"agent-cut", "agent-cut", "agent-cut-leader-killed"}, Count: 27, Long: true},
+			Faults: []string{"agent-cut", "agent-cut", "agent-cut-leader-killed"}, Count: 27, Long: true, Load: 1, Limits: check.Limits{OpsPerSecondMin: 100}},
 		{Name: "deposed-leaders", About: "a leader is replaced while it cannot know, and comes back, 12 times",
 			Faults: []string{"pause-leader", "leader-alone", "leader-deaf", "leader-mute"}, Count: 12},
 		{Name: "pause-agents", About: "an agent stands still for longer than its lease, 12 times",

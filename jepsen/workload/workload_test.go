@@ -28,7 +28,7 @@ func TestAllWorkloadsTogether(t *testing.T) {
 		history.CreateQuota, history.GetQuota, history.CreateGroup, history.SubmitJob, history.GetJob, history.Acquire,
 		history.CreateRollout, history.OpenMember, history.PutSample, history.GetBatch}
 	// On a busy machine a rare call may not come up in so short a time.
-	for again := 0; again < 3 && len(missing(c.env.Record.Record(), verbs)) > 0; again++ {
+	for again := 0; again < 10 && len(missing(c.env.Record.Record(), verbs)) > 0; again++ {
 		run(t, c.env, duration, All())
 	}
 	rec := settle(t, c.env)
