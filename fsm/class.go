@@ -94,6 +94,9 @@ func (x *execution) learn(a *state.Action, t *state.Attempt, r *state.Result) {
 	if learned != c {
 		x.s.PutClass(learned)
 	}
+	if sched.WorkKnown(learned) && !sched.WorkKnown(c) {
+		x.offerGaps()
+	}
 }
 
 // deleteClass forgets a class that nothing live names.

@@ -224,11 +224,18 @@ func (x *execution) charge(q state.Queue, ns state.NamespaceID, units uint64) ui
 // mayHoldMore has those of a namespace with limits looked at that waited for it to hold less, or
 // behind one of it that does not wait there any more.
 func (x *execution) mayHoldMore(ns state.NamespaceID) {
-	if x.s.AnySettings() && x.s.SettingsOf(ns).Limits() {
-		x.roomFreed.add(ns)
-		delete(x.roomAfter, ns)
+	if x.leavesRoom(ns) {
 		x.mayGoOn.add(ns)
 	}
+}
+
+// leavesRoom has queued actions of a namespace looked at that waited for its limits.
+func (x *execution) leavesRoom(ns state.NamespaceID) (limited bool) {
+	if limited = x.s.AnySettings() && x.s.SettingsOf(ns).Limits(); limited {
+		x.roomFreed.add(ns)
+		delete(x.roomAfter, ns)
+	}
+	return limited
 }
 
 // settleAttempt corrects what was charged for an attempt that ends now, and has those looked at that

@@ -147,7 +147,7 @@ func (x *execution) leave(j *state.Job, s state.JobState) *state.Job {
 	if j.Group != 0 {
 		x.giveReservationBack(j)
 		x.dirty.add(state.QueueOf(state.TurnQueue, j.Group))
-	} else if j.State == state.JobQueued {
+	} else if j.State == state.JobQueued && x.s.Meta().Level >= sched.LevelResizing {
 		x.placeAgain() // a group may have been kept for it
 	}
 	k := *j

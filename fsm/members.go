@@ -94,7 +94,7 @@ func (x *execution) reviewNode(name string, fresh bool) {
 		x.dirty.add(state.QueueOf(state.TurnQueue, g.ID))
 	}
 	if n := x.s.NodeByName(name); n != nil && n.Usable() {
-		x.offerSpare(n)
+		x.offerSpares(n)
 	}
 }
 
@@ -192,19 +192,21 @@ func (x *execution) reviewBusy(g *state.NodeGroup) {
 	}
 }
 
-// offerSpare has the groups looked at that lack members and could use a node instead. A turn that
-// waits may have enough of them then.
-func (x *execution) offerSpare(n *state.Node) {
-	var lack []state.GroupID
+// offerSpares has the groups looked at that lack members and could use one of some nodes instead. A turn
+// that waits may have enough of them then.
+func (x *execution) offerSpares(nodes ...*state.Node) {
+	var lack []*state.NodeGroup
 	x.s.NodeGroups(func(g *state.NodeGroup) bool {
-		if g.Members.Selector.Matches(n) && g.Remaining() < g.Nodes {
-			lack = append(lack, g.ID)
+		if len(g.Members.Selector.Labels) > 0 && g.Remaining() < g.Nodes {
+			lack = append(lack, g)
 		}
 		return true
 	})
-	for _, id := range lack {
-		x.closeGap(id)
-		x.dirty.add(state.QueueOf(state.TurnQueue, id))
+	for _, g := range lack {
+		if x.budget--; slices.ContainsFunc(nodes, func(n *state.Node) bool { return n.Usable() && g.Members.Selector.Matches(n) }) {
+			x.closeGap(g.ID)
+			x.dirty.add(state.QueueOf(state.TurnQueue, g.ID))
+		}
 	}
 }
 
@@ -215,7 +217,7 @@ func (x *execution) replaceLost(g *state.NodeGroup) {
 		return
 	}
 	h := ownMembers(g)
-	changed := false
+	var left []state.Member
 	for i := range h.Members.List {
 		m := &h.Members.List[i]
 		if m.Lost == state.MemberThere || m.Lost == state.MemberBusy || m.Withheld || m.Units != h.Members.Selector.GPUs {
@@ -225,14 +227,15 @@ func (x *execution) replaceLost(g *state.NodeGroup) {
 		if spare == nil {
 			break
 		}
-		*m, changed = *spare, true
+		left = append(left, *m)
+		*m = *spare
 		x.s.PutNodeGroup(h) // so that it is nobody's spare any more
 		h = ownMembers(h)
 	}
-	if changed {
+	if len(left) > 0 {
 		x.closeGap(h.ID)
-		x.offerMembers(g) // what is in use of those that were replaced
-		x.unreserveMembers(h)
+		x.offerMembers(left) // what is in use of those that were replaced
+		x.reviewReservations(h)
 	}
 }
 
@@ -313,36 +316,50 @@ func (x *execution) settleGroup(id state.GroupID, gapUntil, nextAt int64, waits 
 func (x *execution) offerGap(g *state.NodeGroup) {
 	for i := range g.Members.List {
 		if n := x.s.NodeByName(g.Members.List[i].Node); n != nil {
-			if q := n.GPUQueue(); q != (state.Queue{}) && x.s.QueueLen(q) > 0 {
-				x.dirty.add(q)
-			}
-			x.wakeGangs(n.Pool)
+			x.offerGPUs(n)
 		}
 	}
 }
 
-// offerMembers offers what were a group's members, or some of them are no more: to actions, and to
-// groups as spares.
-func (x *execution) offerMembers(was *state.NodeGroup) {
-	x.offerGap(was)
-	for i := range was.Members.List {
-		if n := x.s.NodeByName(was.Members.List[i].Node); n != nil && n.Usable() {
-			x.offerSpare(n)
+// offerGPUs looks at the queues of the GPUs of a node.
+func (x *execution) offerGPUs(n *state.Node) {
+	if q := n.GPUQueue(); q != (state.Queue{}) && x.s.QueueLen(q) > 0 {
+		x.dirty.add(q)
+	}
+	x.wakeGangs(n.Pool)
+}
+
+// offerGaps looks at the queues of all GPUs in open gaps: more is known of actions than was.
+func (x *execution) offerGaps() {
+	var open []*state.NodeGroup
+	x.s.NodeGroups(func(g *state.NodeGroup) bool {
+		if g.Members.GapUntil != 0 {
+			open = append(open, g)
 		}
+		return true
+	})
+	for _, g := range open {
+		x.offerGap(g)
 	}
 }
 
-// unreserveMembers takes the nodes of a group's members from actions that are to have GPUs there,
-// and may never get them now: else the nodes would be kept for them for ever. Who could still have
-// them gets its node again.
-func (x *execution) unreserveMembers(g *state.NodeGroup) {
+// offerMembers offers what are a group's members no more: to actions, and to groups as spares.
+func (x *execution) offerMembers(left []state.Member) {
+	var nodes []*state.Node
+	for i := range left {
+		if n := x.s.NodeByName(left[i].Node); n != nil {
+			x.offerGPUs(n)
+			nodes = append(nodes, n)
+		}
+	}
+	x.offerSpares(nodes...)
+}
+
+// reviewReservations looks again at who was to have the GPUs of new members.
+func (x *execution) reviewReservations(g *state.NodeGroup) {
 	for i := range g.Members.List {
-		n := x.s.NodeByName(g.Members.List[i].Node)
-		if n == nil {
-			continue
-		}
-		if a := x.s.Action(n.ReservedFor); a != nil && a.GPUs() != nil {
-			x.dirty.add(x.unreserve(a).Queue())
+		if n := x.s.NodeByName(g.Members.List[i].Node); n != nil {
+			x.reviewReservation(n)
 		}
 	}
 }
@@ -409,7 +426,7 @@ func (x *execution) setGroupMembers(c *logv1.SetGroupMembers) *logv1.Result {
 		return r
 	}
 	x.joinMembers(&h)
-	x.offerMembers(g) // what is not a member any more
+	x.offerMembers(slices.DeleteFunc(slices.Clone(g.Members.List), func(m state.Member) bool { return slices.ContainsFunc(h.Members.List, m.Same) }))
 	x.dirty.add(state.QueueOf(state.TurnQueue, g.ID))
 	if t := x.s.Turn(g.Turn); t != nil {
 		u := *t
@@ -431,7 +448,7 @@ func (x *execution) joinMembers(h *state.NodeGroup) {
 		h.Members.Waits, h.Members.WaitsSince = state.NobodyWaits, 0
 	}
 	x.s.PutNodeGroup(h)
-	x.unreserveMembers(h)
+	x.reviewReservations(h)
 }
 
 // keepsWithheld refuses to take from a group what its turn has. It may use a lost member

@@ -59,10 +59,12 @@ func (x *execution) registerNode(c *logv1.RegisterNode) *logv1.Result {
 		return retryAfter(refuse(codeUnavailable, "NODE_TEARDOWN", "what node %q ran before is still being settled; try again", c.Name), settleRetryNS)
 	}
 	r = x.enterNode(x.s.NodeByName(c.Name), row)
-	if old != nil && old.Pool != row.Pool {
+	if old != nil && (old.Pool != row.Pool || old.GPUs.Class != row.GPUs.Class && x.s.Meta().Level >= sched.LevelResizing) {
 		for _, q := range x.queuesOf(old) { // who waited behind those that only this node could take
 			x.dirty.add(q)
 		}
+	}
+	if old != nil && old.Pool != row.Pool {
 		x.wakeGangs(old.Pool)
 		x.leavePool(old.Pool)
 	}

@@ -65,7 +65,7 @@ func (x *execution) deleteNodeGroup(c *logv1.DeleteNodeGroup) *logv1.Result {
 	x.leaveToActions(g)
 	g = x.s.NodeGroup(g.ID)
 	x.s.DeleteNodeGroup(g.ID)
-	x.offerMembers(g)
+	x.offerMembers(g.Members.List)
 	return &logv1.Result{Count: 1}
 }
 

@@ -260,6 +260,19 @@ func (x *execution) unreserve(a *state.Action) *state.Action {
 	return x.unreserveOne(a)
 }
 
+// reviewReservation takes a node from an action that could not start any more with what is reserved for
+// it, when all that runs there has ended: else the node would be kept for it for ever.
+func (x *execution) reviewReservation(n *state.Node) {
+	a := x.s.Action(n.ReservedFor)
+	if a == nil {
+		return
+	}
+	ok, steps := sched.CouldStart(x.s, a)
+	if x.budget -= steps; !ok {
+		x.dirty.add(x.unreserve(a).Queue())
+	}
+}
+
 func (x *execution) unreserveOne(a *state.Action) *state.Action {
 	if a.ReservedOn == 0 {
 		return a
@@ -272,6 +285,6 @@ func (x *execution) unreserveOne(a *state.Action) *state.Action {
 	b := *a
 	b.ReservedOn, b.Bypassed, b.BlockedAt = 0, 0, 0
 	x.s.PutAction(&b)
-	x.mayHoldMore(b.Namespace) // what it was to have counted towards the limit
+	x.leavesRoom(b.Namespace) // what it was to have counted towards the limit
 	return &b
 }

@@ -5,6 +5,7 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
+	"rota/sched"
 	"rota/sched/place"
 )
 
@@ -138,6 +139,18 @@ func addRequest(t *state.Trajectory, a *state.Action) {
 	t.RequestedBandwidth = max(t.RequestedBandwidth, a.Bandwidth())
 }
 
+// stillLivable has a pending trajectory looked at if no usable node does for it any more, so that it
+// holds up nobody. It is so from feature level 3 on.
+func (x *execution) stillLivable(t *state.Trajectory) {
+	if x.s.Meta().Level < sched.LevelResizing {
+		return
+	}
+	ok, steps := sched.CouldLive(x.s, t)
+	if x.budget -= steps; !ok && !t.Aside {
+		x.dirty.add(state.QueueOf(state.PoolQueue, t.Pool))
+	}
+}
+
 func (x *execution) joinPool(row *state.Action, a *logv1.Action) *logv1.Result {
 	p, r := x.pool(a.Pool)
 	if r != nil {
@@ -201,7 +214,7 @@ func (x *execution) enqueue(a *state.Action) {
 		}
 		if t.State == state.TrajectoryPending {
 			addRequest(&t, a)
-			x.dirty.add(state.QueueOf(state.PoolQueue, t.Pool)) // no node may do for it any more
+			x.stillLivable(&t)
 		}
 		x.s.PutTrajectory(&t)
 	}

@@ -3,7 +3,6 @@ package fsm
 import (
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
-	"rota/sched/place"
 )
 
 // Bounds of a trajectory. That of its live actions bounds what it costs to place
@@ -135,10 +134,7 @@ func (x *execution) place(t *state.Trajectory, n *state.Node) {
 	x.dirty.add(state.QueueOf(state.NodeQueue, n.ID))
 	// A reservation keeps the trajectory's own actions from starting, so it must not wait for memory
 	// that only the end of the trajectory gives back.
-	n = x.s.Node(n.ID)
-	if a := x.s.Action(n.ReservedFor); a != nil && (!place.CouldRun(x.s, n, a) || a.Gang != 0 && place.Reserves(a) > 0 && t.Memory > 0) {
-		x.dirty.add(x.unreserve(a).Queue())
-	}
+	x.reviewReservation(x.s.Node(n.ID))
 }
 
 // waitsNoMore clears what is known only of those that wait for a node.

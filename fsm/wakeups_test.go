@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,46 @@ var groupWakeups = []wakeup{
 }
 
 var wakeups = []wakeup{
+	{"the only action of a node gets more cores when its namespace holds less elsewhere", `
+			entry at=1s
+			register node=a numa=8 resizes=yes
+			register node=b pool=p numa=8
+			namespace name=team
+			set-namespace name=team cores=8
+			submit ns=team pool=p cores=4
+			submit ns=team cores=1 max=8
+			entry at=100s
+			report node=b inc=2 action=1`, func(s *story) bool { return s.state.Attempt(1, 2).Cores.Len() == 8 }},
+	{"a class becomes known in another pool, and an action of it fits into a gap", `
+			entry at=1s
+			register node=n1 numa=4 gpus=H100:4
+			register node=n2 pool=b numa=20
+			group name=a members=n1
+			submit pool=b class=c n=20
+			submit gpus=4 cores=0 class=c
+			entry at=2s
+			` + reports(1, 19) + `
+			entry at=3s
+			report node=n2 inc=2 action=20 exec=1s`, actionIs(21, state.ActionRunning)},
+	{"a node comes back with other GPUs, and those behind what only it could take start elsewhere", `
+			entry at=1s
+			register node=big numa=4 gpus=A100:8
+			register node=small numa=4 memory=400 gpus=A100:4
+			open memory=600
+			entry at=2s
+			submit n=33 gpus=8 cores=0 memory=500
+			submit gpus=4 cores=0
+			entry at=3s
+			register node=big numa=4 gpus=H100:8`, actionIs(34, state.ActionRunning)},
+	{"a due turn comes before the holder only because it has waited", `
+			entry at=10s
+			group name=a nodes=4
+			job name=cold nodes=4
+			turn of=cold/train expect=1000s preemptible=1
+			entry at=20s
+			turn of=cold/rollout expect=1s
+			entry at=100s
+			tick`, func(s *story) bool { return s.state.Turn(1).Stop }},
 	{"a node is not kept for a gang that needs the memory of a trajectory", `
 		entry at=1s
 		register node=n1 numa=4 memory=1000
@@ -118,6 +159,20 @@ var wakeups = []wakeup{
 		submit traj=1 cores=1
 		entry at=6s
 		report node=n1 action=1`, actionIs(8, state.ActionRunning)},
+	{"a gang keeps its node when a trajectory leaves it enough memory", `
+			entry at=1s
+			register node=n1 numa=4 memory=1000
+			submit cores=3
+			submit n=2 gang=2 cores=2 memory=200
+			submit cores=1 n=5
+			entry at=2s
+			report node=n1 action=4
+			entry at=3s
+			report node=n1 action=5
+			entry at=4s
+			report node=n1 action=6
+			entry at=5s
+			open memory=500`, func(s *story) bool { return s.state.Node(1).ReservedFor == 2 }},
 	{"the end of a reservation leaves room under the limit of a namespace", `
 		entry at=1s
 		register node=n1 numa=4 gpus=H100:2
@@ -174,6 +229,14 @@ var wakeups = []wakeup{
 		resume-trajectory id=1
 		entry at=300s
 		submit cores=1 max=8`, func(s *story) bool { return s.state.Attempt(1, 1).Cores.Len() == 4 }},
+}
+
+// reports are lines by which actions on node n2 have succeeded.
+func reports(first, last int) (lines string) {
+	for id := first; id <= last; id++ {
+		lines += fmt.Sprintf("report node=n2 inc=2 action=%d exec=1s\n", id)
+	}
+	return strings.TrimSpace(lines)
 }
 
 // TestWhatBecomesPossibleIsLookedAt: what waits gets what has become possible at once.

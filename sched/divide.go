@@ -62,6 +62,7 @@ type division struct {
 	cores   int     // theirs and the free ones
 	resized int     // how many of them change
 	narrow  bool    // one has fewer cores than it could use
+	limited bool    // the limit of its namespace keeps one from more
 	// For look-up only.
 	worths map[worthOf]scale.Demand
 	gains  map[shape]scale.Gains
@@ -286,10 +287,14 @@ func (d *division) resizes() []Resize {
 	return out
 }
 
-// again returns when the division may be another one only because time has passed.
+// again returns when the division may be another one only because time has passed, or because a
+// namespace holds less elsewhere.
 func (d *division) again() int64 {
-	if !d.narrow || len(d.shares) < 2 {
+	switch {
+	case !d.narrow || len(d.shares) < 2 && !d.limited:
 		return 0
+	case len(d.shares) < 2: // all such nodes together
+		return (d.now/divideAgainNSMax + 1) * divideAgainNSMax
 	}
 	youngest := int64(divideAgainNSMax)
 	for i := range d.shares {

@@ -166,6 +166,25 @@ func GangHolds(v *state.State, first *state.Action, usable bool) (members int, k
 	return members, known, steps
 }
 
+// CouldStart reports whether an action for which a node is reserved, or its gang, could start there when
+// all that runs there has ended. Trajectories keep their memory, groups their GPUs. What was looked at is in steps.
+func CouldStart(v *state.State, a *state.Action) (ok bool, steps int) {
+	if a.Gang == 0 {
+		n := v.Node(a.ReservedOn)
+		return place.CouldRun(v, n, a) && couldHave(v, n, a), int(n.Running)
+	}
+	s, room := newGangSearch(v, v.Action(a.Gang)), 0
+	v.GangMembers(a.Gang, func(m *state.Action) bool {
+		s.steps++
+		if m.ReservedOn != 0 {
+			has, _ := s.later(v.Node(m.ReservedOn))
+			room += has
+		}
+		return room < int(s.first.GangSize)
+	})
+	return room >= int(s.first.GangSize), s.steps
+}
+
 // gangServable reports whether the usable nodes of its pool could ever run a gang.
 func gangServable(v *state.State, first *state.Action) (ok bool, steps int) {
 	members, _, steps := GangHolds(v, first, true)

@@ -93,14 +93,21 @@ func (d *demands) workAtMost(a *state.Action) int64 {
 	if a.Class == 0 {
 		return 0
 	}
-	c, ended := d.view.Class(a.Class), uint64(0)
-	for _, l := range c.Lifetimes {
-		ended += l.Ended
-	}
-	if ended < gapAttemptsMin*state.LifetimeUnit {
+	c := d.view.Class(a.Class)
+	if !WorkKnown(c) {
 		return 0
 	}
 	return c.Lifetimes.Quantiles(gapPPM)[0]
+}
+
+// WorkKnown reports whether a class has seen enough to say how much work an action of it takes at
+// most.
+func WorkKnown(c *state.Class) bool {
+	ended := uint64(0)
+	for _, l := range c.Lifetimes {
+		ended += l.Ended
+	}
+	return ended >= gapAttemptsMin*state.LifetimeUnit
 }
 
 // gapChunk is what a group has of the GPUs of a node, and until when actions may have it.

@@ -231,10 +231,14 @@ func (p *gpuPass) toReserveGPUs(a *state.Action) (hit *state.Node) {
 // couldHave reports whether a node has a chunk for an action that belongs to no group. A node
 // is reserved for no other.
 func (p *gpuPass) couldHave(n *state.Node, a *state.Action) bool {
-	if !p.view.AnyMembers() {
+	return couldHave(p.view, n, a)
+}
+
+func couldHave(v *state.State, n *state.Node, a *state.Action) bool {
+	if !v.AnyMembers() || a.GPUs() == nil {
 		return true // place.CouldRun has seen to that
 	}
-	own := n.InUse() &^ p.view.GroupGPUs(n)
+	own := n.InUse() &^ v.GroupGPUs(n)
 	_, has := chunk.Set(own).Allocate(levelOf(a.GPUs().Degrees[0]))
 	return has
 }

@@ -270,6 +270,7 @@ func (d *division) keepLimits() {
 		ns := s.action.Namespace
 		limits, held := d.view.SettingsOf(ns), d.view.HeldBy(ns)
 		if limits.CoresMax > 0 && held.Cores+held.Resuming+held.Limited+held.Promised.Cores+more[ns] > int(limits.CoresMax) {
+			d.limited = d.limited || s.to > s.has
 			s.to = min(s.to, s.has)
 		}
 	}

@@ -55,6 +55,8 @@ func NextTurn(v *state.State, g *state.NodeGroup) TurnDecision {
 		d.NextAt = p.nextStart()
 	}
 	switch {
+	case best == nil && holder != nil:
+		d.WakeAt = p.outranks(holder)
 	case best == nil:
 		d.WakeAt = p.boundary()
 		if members && holder == nil {
@@ -192,6 +194,25 @@ func (p *turnPass) best(qualifies func(*state.Turn) bool, holder *state.Turn) *s
 		return turns[i]
 	}
 	return nil
+}
+
+// outranks returns when a due turn may come before a holder that can be asked to stop, only because
+// it has waited for longer, or what is reserved changes; 0: not before something happens. It is
+// looked at again after as long as it has waited already, so seldom. It is so from feature level 3 on.
+func (p *turnPass) outranks(holder *state.Turn) int64 {
+	at := p.boundary()
+	if p.view.Meta().Level < LevelResizing {
+		return at
+	}
+	for _, t := range p.heads {
+		if t.Deployment == holder.Deployment || !p.due(t) {
+			continue
+		}
+		if look := p.now + max(p.slot, p.now-t.ArrivedAt); at == 0 || look < at {
+			at = look
+		}
+	}
+	return at
 }
 
 // left is how much longer a holder is expected to have the group.

@@ -134,7 +134,7 @@ func (m *Model) judgeDivision(n *node, row *state.Node) error {
 	if n.pool.halted || m.s.HasWork() {
 		return nil
 	}
-	if err := n.idleCores(row); err != nil {
+	if err := m.idleCores(n, row); err != nil {
 		return err
 	}
 	if divided {
@@ -171,13 +171,13 @@ func (a *action) goesOnWith(at *state.Attempt, divided bool, now int64) error {
 }
 
 // idleCores: no core is free that an attempt could use, unless the node is to be divided
-// soon. One with a curve may gain nothing by it.
-func (n *node) idleCores(row *state.Node) error {
+// soon. One with a curve may gain nothing by it, and one of a namespace with limits may have no more.
+func (m *Model) idleCores(n *node, row *state.Node) error {
 	if row.DivideAt > 0 && row.DivideAt <= n.DividedAt+divideEvery {
 		return nil
 	}
 	for _, a := range n.running {
-		if a.follows && a.ice == state.IceNone && a.CancelReason == 0 && !a.hasCurve() && a.atMost(a.cores.Len()+n.Free.Len()) > a.cores.Len() {
+		if a.follows && a.ice == state.IceNone && a.CancelReason == 0 && !a.hasCurve() && !m.limited(a.Namespace) && a.atMost(a.cores.Len()+n.Free.Len()) > a.cores.Len() {
 			return fmt.Errorf("action %d has %d cores and could use some of the %d that are free; it is to be divided at %d, and was at %d",
 				a.ID, a.cores.Len(), n.Free.Len(), row.DivideAt, n.DividedAt)
 		}

@@ -41,19 +41,19 @@ var members = []Mutant{
 	{
 		Name:  "replaced-member-keeps-its-gpus",
 		Bug:   "what is in use of a member that a spare has replaced stays idle beside actions that wait",
-		Edits: []Edit{{"fsm/members.go", "		x.offerMembers(g) // what is in use of those that were replaced\n", ""}},
+		Edits: []Edit{{"fsm/members.go", "		x.offerMembers(left) // what is in use of those that were replaced\n", ""}},
 		Hunt:  membersTest("fsm", "TestAReplacedMemberLeavesItsGPUs"),
 	},
 	{
 		Name:  "spare-without-a-look",
 		Bug:   "the member of a group that is deleted is offered to no group that lacks one",
-		Edits: []Edit{{"fsm/nodegroup.go", "	x.offerMembers(g)\n", "	x.offerGap(g)\n"}},
+		Edits: []Edit{{"fsm/nodegroup.go", "	x.offerMembers(g.Members.List)\n", "	x.offerGap(g)\n"}},
 		Hunt:  membersTest("fsm", "TestWhatBecomesPossibleIsLookedAt"),
 	},
 	{
 		Name:  "kept-for-what-never-comes",
 		Bug:   "a node whose GPUs join a group stays kept for an action that waits for them",
-		Edits: []Edit{{"fsm/members.go", "	x.s.PutNodeGroup(h)\n	x.unreserveMembers(h)\n", "	x.s.PutNodeGroup(h)\n"}},
+		Edits: []Edit{{"fsm/members.go", "	x.s.PutNodeGroup(h)\n	x.reviewReservations(h)\n", "	x.s.PutNodeGroup(h)\n"}},
 		Hunt:  membersTest("fsm", "TestWhatBecomesPossibleIsLookedAt"),
 	},
 	{

@@ -47,7 +47,7 @@ var shares = []Mutant{
 	{
 		Name:  "limit-freed-unnoticed",
 		Bug:   "the end of an action on one node does not wake those of its namespace that wait for its limit on others",
-		Edits: []Edit{{"fsm/fair.go", "	if x.s.AnySettings() && x.s.SettingsOf(ns).Limits() {", "	if false {"}},
+		Edits: []Edit{{"fsm/fair.go", "	if limited = x.s.AnySettings() && x.s.SettingsOf(ns).Limits(); limited {\n", "	if limited {\n"}},
 		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestALimitFreedElsewhere"}},
 	},
 	{
