@@ -173,16 +173,20 @@ func CouldStart(v *state.State, a *state.Action) (ok bool, steps int) {
 		n := v.Node(a.ReservedOn)
 		return place.CouldRun(v, n, a) && couldHave(v, n, a), int(n.Running)
 	}
-	s, room := newGangSearch(v, v.Action(a.Gang)), 0
+	first := v.Action(a.Gang)
+	if first == nil { // the gang is ending
+		return true, 1
+	}
+	s, room := newGangSearch(v, first), 0
 	v.GangMembers(a.Gang, func(m *state.Action) bool {
 		s.steps++
 		if m.ReservedOn != 0 {
 			has, _ := s.later(v.Node(m.ReservedOn))
 			room += has
 		}
-		return room < int(s.first.GangSize)
+		return room < int(first.GangSize)
 	})
-	return room >= int(s.first.GangSize), s.steps
+	return room >= int(first.GangSize), s.steps
 }
 
 // gangServable reports whether the usable nodes of its pool could ever run a gang.
