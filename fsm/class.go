@@ -93,9 +93,9 @@ func (x *execution) learn(a *state.Action, t *state.Attempt, r *state.Result) {
 	}
 	if learned != c {
 		x.s.PutClass(learned)
-	}
-	if sched.WorkKnown(learned) && !sched.WorkKnown(c) {
-		x.offerGaps()
+		if !sched.WorkKnown(c) && sched.WorkKnown(learned) {
+			x.offerGaps()
+		}
 	}
 }
 

@@ -192,21 +192,20 @@ func (x *execution) reviewBusy(g *state.NodeGroup) {
 	}
 }
 
-// offerSpares has the groups looked at that lack members and could use one of some nodes instead. A turn
-// that waits may have enough of them then.
+// offerSpares has the groups looked at that lack members and could use one of some usable nodes instead.
+// A turn that waits may have enough of them then.
 func (x *execution) offerSpares(nodes ...*state.Node) {
-	var lack []*state.NodeGroup
+	var lack []state.GroupID
 	x.s.NodeGroups(func(g *state.NodeGroup) bool {
-		if len(g.Members.Selector.Labels) > 0 && g.Remaining() < g.Nodes {
-			lack = append(lack, g)
+		if slices.ContainsFunc(nodes, g.Members.Selector.Matches) && g.Remaining() < g.Nodes {
+			lack = append(lack, g.ID)
 		}
 		return true
 	})
-	for _, g := range lack {
-		if x.budget--; slices.ContainsFunc(nodes, func(n *state.Node) bool { return n.Usable() && g.Members.Selector.Matches(n) }) {
-			x.closeGap(g.ID)
-			x.dirty.add(state.QueueOf(state.TurnQueue, g.ID))
-		}
+	for _, id := range lack {
+		x.budget--
+		x.closeGap(id)
+		x.dirty.add(state.QueueOf(state.TurnQueue, id))
 	}
 }
 
@@ -217,7 +216,7 @@ func (x *execution) replaceLost(g *state.NodeGroup) {
 		return
 	}
 	h := ownMembers(g)
-	var left []state.Member
+	var left, came []state.Member
 	for i := range h.Members.List {
 		m := &h.Members.List[i]
 		if m.Lost == state.MemberThere || m.Lost == state.MemberBusy || m.Withheld || m.Units != h.Members.Selector.GPUs {
@@ -227,7 +226,7 @@ func (x *execution) replaceLost(g *state.NodeGroup) {
 		if spare == nil {
 			break
 		}
-		left = append(left, *m)
+		left, came = append(left, *m), append(came, *spare)
 		*m = *spare
 		x.s.PutNodeGroup(h) // so that it is nobody's spare any more
 		h = ownMembers(h)
@@ -235,7 +234,7 @@ func (x *execution) replaceLost(g *state.NodeGroup) {
 	if len(left) > 0 {
 		x.closeGap(h.ID)
 		x.offerMembers(left) // what is in use of those that were replaced
-		x.reviewReservations(h)
+		x.reviewReservations(came)
 	}
 }
 
@@ -349,16 +348,18 @@ func (x *execution) offerMembers(left []state.Member) {
 	for i := range left {
 		if n := x.s.NodeByName(left[i].Node); n != nil {
 			x.offerGPUs(n)
-			nodes = append(nodes, n)
+			if n.Usable() {
+				nodes = append(nodes, n)
+			}
 		}
 	}
 	x.offerSpares(nodes...)
 }
 
 // reviewReservations looks again at who was to have the GPUs of new members.
-func (x *execution) reviewReservations(g *state.NodeGroup) {
-	for i := range g.Members.List {
-		if n := x.s.NodeByName(g.Members.List[i].Node); n != nil {
+func (x *execution) reviewReservations(came []state.Member) {
+	for i := range came {
+		if n := x.s.NodeByName(came[i].Node); n != nil {
 			x.reviewReservation(n)
 		}
 	}
@@ -448,7 +449,7 @@ func (x *execution) joinMembers(h *state.NodeGroup) {
 		h.Members.Waits, h.Members.WaitsSince = state.NobodyWaits, 0
 	}
 	x.s.PutNodeGroup(h)
-	x.reviewReservations(h)
+	x.reviewReservations(h.Members.List)
 }
 
 // keepsWithheld refuses to take from a group what its turn has. It may use a lost member

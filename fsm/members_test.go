@@ -9,7 +9,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
 )
 
@@ -34,7 +33,7 @@ func TestMembersAreNeverGivenTwice(t *testing.T) {
 					lines = append(lines, line)
 				}
 			}
-			s.inEntries(t, lines)
+			s.entryOfLines(t, lines)
 		}
 		s.nobodyWaitsForActions(t)
 	})
@@ -181,27 +180,21 @@ func TestGapOfABackfillGroup(t *testing.T) {
 	}
 }
 
-// inEntries applies the lines of each entry together.
-func (s *story) inEntries(t rapid.TB, entries ...[]string) {
-	t.Helper()
-	for _, lines := range entries {
-		var commands []*logv1.Command
-		for _, line := range lines {
-			commands = append(commands, parseCommand(t, line)...)
-		}
-		s.apply(t, commands...)
-	}
-}
-
 // TestBackfillClosesTheGap: the turn of a job without a reservation has the group that the job
 // is placed on, and no action of the same entry starts in the gap that was open till then.
 func TestBackfillClosesTheGap(t *testing.T) {
 	s := newStory(t)
-	s.now = int64(time.Second)
-	s.inEntries(t,
-		[]string{"register node=n1 numa=4 gpus=H100:4", "group name=a members=n1", "job name=j nodes=1 backfill=1"},
-		[]string{"suspend job=j"},
-		[]string{"resume-job job=j", "turn of=j/x step=1 expect=5s", "submit gpus=4 cores=0 single=900s"})
+	s.tell(t, `
+		entry at=1s
+		register node=n1 numa=4 gpus=H100:4
+		group name=a members=n1
+		job name=j nodes=1 backfill=1
+		entry at=1s
+		suspend job=j
+		entry at=1s
+		resume-job job=j
+		turn of=j/x step=1 expect=5s
+		submit gpus=4 cores=0 single=900s`)
 	if turn, action := s.state.Turn(1).State, s.state.Action(1).State; turn != state.TurnHeld || action != state.ActionQueued {
 		t.Errorf("the turn is in state %d, the action in state %d", turn, action)
 	}
@@ -211,10 +204,15 @@ func TestBackfillClosesTheGap(t *testing.T) {
 // sick, its other GPU is there for actions that wait, though nothing else was freed.
 func TestAReplacedMemberLeavesItsGPUs(t *testing.T) {
 	s := newStory(t)
-	s.now = int64(time.Second)
-	s.inEntries(t,
-		[]string{"register node=n1 numa=4 gpus=H100:4 labels=zone:b", "group name=a nodes=1 select=zone:b:2", "job name=j nodes=1", "submit gpus=2 cores=0 single=9s"},
-		[]string{"submit gpus=1 cores=0 single=9s", "drain node=n1 gpus=0 reason=fan"})
+	s.tell(t, `
+		entry at=1s
+		register node=n1 numa=4 gpus=H100:4 labels=zone:b
+		group name=a nodes=1 select=zone:b:2
+		job name=j nodes=1
+		submit gpus=2 cores=0 single=9s
+		entry at=1s
+		submit gpus=1 cores=0 single=9s
+		drain node=n1 gpus=0 reason=fan`)
 	if members, action := s.state.NodeGroup(1).Members.List, s.state.Action(2).State; members[0].First != 2 || action != state.ActionRunning {
 		t.Errorf("the members are %+v, the action is in state %d", members, action)
 	}

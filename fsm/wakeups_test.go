@@ -15,21 +15,23 @@ import (
 // tell plays a story: "entry at=TIME" begins an entry, and the lines below are its commands.
 func (s *story) tell(t rapid.TB, text string) {
 	t.Helper()
-	var commands []*logv1.Command
-	for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
-		at, begins := strings.CutPrefix(strings.TrimSpace(line), "entry at=")
-		if !begins {
-			commands = append(commands, parseCommand(t, line)...)
-			continue
-		}
-		if commands != nil {
-			s.apply(t, commands...)
-		}
-		now, err := time.ParseDuration(at)
+	for _, entry := range strings.Split(text, "entry at=")[1:] {
+		lines := strings.Split(strings.TrimSpace(entry), "\n")
+		now, err := time.ParseDuration(lines[0])
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.now, commands = int64(now), nil
+		s.now = int64(now)
+		s.entryOfLines(t, lines[1:])
+	}
+}
+
+// entryOfLines applies lines together.
+func (s *story) entryOfLines(t rapid.TB, lines []string) {
+	t.Helper()
+	var commands []*logv1.Command
+	for _, line := range lines {
+		commands = append(commands, parseCommand(t, line)...)
 	}
 	s.apply(t, commands...)
 }

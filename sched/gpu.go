@@ -220,7 +220,7 @@ func (p *gpuPass) head() *state.Action {
 func (p *gpuPass) toReserveGPUs(a *state.Action) (hit *state.Node) {
 	p.view.NodesByFreeGPUs(p.queue, func(n *state.Node) bool {
 		p.examined++
-		if n.ReservedFor == 0 && place.CouldRun(p.view, n, a) && p.couldHave(n, a) {
+		if n.ReservedFor == 0 && place.CouldRun(p.view, n, a) && couldHave(p.view, n, a) {
 			hit = n
 		}
 		return hit == nil
@@ -230,10 +230,6 @@ func (p *gpuPass) toReserveGPUs(a *state.Action) (hit *state.Node) {
 
 // couldHave reports whether a node has a chunk for an action that belongs to no group. A node
 // is reserved for no other.
-func (p *gpuPass) couldHave(n *state.Node, a *state.Action) bool {
-	return couldHave(p.view, n, a)
-}
-
 func couldHave(v *state.State, n *state.Node, a *state.Action) bool {
 	if !v.AnyMembers() || a.GPUs() == nil {
 		return true // place.CouldRun has seen to that

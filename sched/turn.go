@@ -59,7 +59,7 @@ func NextTurn(v *state.State, g *state.NodeGroup) TurnDecision {
 		d.WakeAt = p.outranks(holder)
 	case best == nil:
 		d.WakeAt = p.boundary()
-		if members && holder == nil {
+		if members {
 			d.GapUntil = p.gap()
 		}
 	case holder == nil && occupied(v, g):

@@ -53,7 +53,7 @@ var members = []Mutant{
 	{
 		Name:  "kept-for-what-never-comes",
 		Bug:   "a node whose GPUs join a group stays kept for an action that waits for them",
-		Edits: []Edit{{"fsm/members.go", "	x.s.PutNodeGroup(h)\n	x.reviewReservations(h)\n", "	x.s.PutNodeGroup(h)\n"}},
+		Edits: []Edit{{"fsm/members.go", "	x.s.PutNodeGroup(h)\n	x.reviewReservations(h.Members.List)\n", "	x.s.PutNodeGroup(h)\n"}},
 		Hunt:  membersTest("fsm", "TestWhatBecomesPossibleIsLookedAt"),
 	},
 	{
