@@ -96,18 +96,20 @@ func (n *forkNode) look(ctx context.Context) (reports []*rotav1.SnapshotReport, 
 	return n.review(ctx, func(uint64) bool { return true })
 }
 
-// report waits for the next report.
-func (n *forkNode) report() *rotav1.SnapshotReport {
+// report waits for the next report of a snapshot. Those of others are repeated until a server took note.
+func (n *forkNode) report(snapshot uint64) *rotav1.SnapshotReport {
 	n.t.Helper()
 	limit := time.After(time.Minute)
 	for {
 		select {
 		case <-n.changed:
-			if reports, _ := n.look(n.t.Context()); len(reports) > 0 {
-				return reports[0]
+			reports, _ := n.look(n.t.Context())
+			of := func(r *rotav1.SnapshotReport) bool { return r.SnapshotId == snapshot }
+			if i := slices.IndexFunc(reports, of); i >= 0 {
+				return reports[i]
 			}
 		case <-limit:
-			n.t.Fatalf("no report; the log is:\n%s", n.log.String())
+			n.t.Fatalf("no report of snapshot %d; the log is:\n%s", snapshot, n.log.String())
 		}
 	}
 }
@@ -137,7 +139,7 @@ func TestASlowSnapshotHoldsUpNoOthers(t *testing.T) {
 	n.mu.Lock()
 	n.room = nil
 	n.mu.Unlock()
-	if r := n.report(); r.SnapshotId != 2 || r.State != rotav1.SnapshotState_SNAPSHOT_STATE_READY {
+	if r := n.report(2); r.State != rotav1.SnapshotState_SNAPSHOT_STATE_READY {
 		t.Errorf("the other one: %v", r)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -146,7 +148,7 @@ func TestASlowSnapshotHoldsUpNoOthers(t *testing.T) {
 		t.Errorf("a start whose agent ends: %v", err)
 	}
 	goOn()
-	if r := n.report(); r.SnapshotId != 1 || r.State != rotav1.SnapshotState_SNAPSHOT_STATE_READY {
+	if r := n.report(1); r.State != rotav1.SnapshotState_SNAPSHOT_STATE_READY {
 		t.Errorf("the slow one: %v", r)
 	}
 	done, err := n.use(t.Context(), 11, 0)
@@ -173,7 +175,7 @@ func TestASessionThatEndsFailsNoSnapshot(t *testing.T) {
 	goOn()
 	n.jobs.wait()
 	n.poke()
-	if r := n.report(); r.SnapshotId != 1 || r.State != rotav1.SnapshotState_SNAPSHOT_STATE_READY {
+	if r := n.report(1); r.State != rotav1.SnapshotState_SNAPSHOT_STATE_READY {
 		t.Errorf("the snapshot: %v", r)
 	}
 }
@@ -193,7 +195,7 @@ func TestASnapshotWaitsForTheSupervisor(t *testing.T) {
 		*fault = false
 	}
 	n.poke()
-	if r := n.report(); r.State != rotav1.SnapshotState_SNAPSHOT_STATE_READY {
+	if r := n.report(1); r.State != rotav1.SnapshotState_SNAPSHOT_STATE_READY {
 		t.Errorf("the snapshot: %v", r)
 	}
 }
@@ -203,7 +205,7 @@ func TestAStartWithoutASupervisorIsPutBack(t *testing.T) {
 	n := newForkNode(t)
 	n.file(11)
 	n.tell(rotav1.SnapshotState_SNAPSHOT_STATE_CREATING, 1, 11)
-	n.report()
+	n.report(1)
 	for fault, want := range map[*bool]plan.Answer{&n.down: plan.Disarmed, &n.lost: plan.Disarmed, new(bool): plan.Impossible} {
 		*fault = true
 		snapshot := uint64(1)
@@ -223,7 +225,7 @@ func TestTroubleIsSaidOnce(t *testing.T) {
 	n := newForkNode(t)
 	n.file(11)
 	n.tell(rotav1.SnapshotState_SNAPSHOT_STATE_CREATING, 1, 11)
-	n.report()
+	n.report(1)
 	rounds := func(trouble string, want int) {
 		t.Helper()
 		for range 3 {
@@ -247,7 +249,7 @@ func TestTroubleIsSaidOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.poke()
-	if r := n.report(); r.State != rotav1.SnapshotState_SNAPSHOT_STATE_READY || r.Bytes == 0 {
+	if r := n.report(1); r.State != rotav1.SnapshotState_SNAPSHOT_STATE_READY || r.Bytes == 0 {
 		t.Errorf("with its files again: %v", r)
 	}
 	record := filepath.Join(n.dir, layersName, "snapshots", "1.json")
@@ -259,7 +261,7 @@ func TestTroubleIsSaidOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.poke()
-	if r := n.report(); r.State != rotav1.SnapshotState_SNAPSHOT_STATE_LOST || !strings.Contains(r.Message, "damaged") {
+	if r := n.report(1); r.State != rotav1.SnapshotState_SNAPSHOT_STATE_LOST || !strings.Contains(r.Message, "damaged") {
 		t.Errorf("with a damaged record: %v", r)
 	}
 }
@@ -300,7 +302,7 @@ func TestADeletedSnapshotGoesLast(t *testing.T) {
 	n := newForkNode(t)
 	n.file(11)
 	n.tell(rotav1.SnapshotState_SNAPSHOT_STATE_CREATING, 1, 11)
-	n.report()
+	n.report(1)
 	_, goOn := n.blocks()
 	fork := []*rotav1.Fork{{TrajectoryId: 12, SnapshotId: 1}}
 	n.told(&rotav1.WatchNodeResponse{Snapshots: &rotav1.NodeSnapshots{Forks: fork, Snapshots: []*rotav1.DesiredSnapshot{
@@ -312,7 +314,7 @@ func TestADeletedSnapshotGoesLast(t *testing.T) {
 		}
 	}
 	goOn()
-	if r := n.report(); r.SnapshotId != 1 || r.State != rotav1.SnapshotState_SNAPSHOT_STATE_LOST {
+	if r := n.report(1); r.State != rotav1.SnapshotState_SNAPSHOT_STATE_LOST {
 		t.Errorf("the deleted snapshot: %v", r)
 	}
 	if b, err := os.ReadFile(filepath.Join(runtime.TrajectoryDir(n.dir, 12), "file")); string(b) != "x" {
@@ -357,18 +359,18 @@ func TestASnapshotHasTheRootOfItsContainer(t *testing.T) {
 		}}}, func(uint64, uint64) {})
 	}
 	want(rotav1.SnapshotState_SNAPSHOT_STATE_CREATING)
-	if r := n.report(); r.State != rotav1.SnapshotState_SNAPSHOT_STATE_READY || !roots.pinned {
+	if r := n.report(1); r.State != rotav1.SnapshotState_SNAPSHOT_STATE_READY || !roots.pinned {
 		t.Errorf("the snapshot: %v; its root is pinned: %v", r, roots.pinned)
 	}
 	want(rotav1.SnapshotState_SNAPSHOT_STATE_READY)
-	if r := n.report(); r.Bytes <= 1<<40 {
+	if r := n.report(1); r.Bytes <= 1<<40 {
 		t.Errorf("counted %d bytes", r.Bytes)
 	}
 	if needed, err := n.store.Roots(); err != nil || !slices.Equal(needed, []string{"a root"}) {
 		t.Errorf("needed: %q, %v", needed, err)
 	}
 	want(rotav1.SnapshotState_SNAPSHOT_STATE_REMOVING, &rotav1.Fork{TrajectoryId: 12, SnapshotId: 1})
-	n.report()
+	n.report(1)
 	if root, err := n.root(12); root != "a root" || err != nil || !slices.Equal(roots.reserved, []uint64{12}) {
 		t.Errorf("the fork has root %q (%v), reserved are %v", root, err, roots.reserved)
 	}

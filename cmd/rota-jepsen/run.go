@@ -225,14 +225,14 @@ func conclude(reports []*report.Report) error {
 		case r.Violations() > 0:
 			violated = append(violated, r.Scenario)
 		case len(r.Void()) > 0:
-			void = append(void, r.Scenario)
+			void = append(void, fmt.Sprintf("%s (%s)", r.Scenario, strings.Join(r.Void(), "; ")))
 		}
 	}
 	switch {
 	case len(violated) > 0:
 		return &codeError{exitViolation, fmt.Errorf("promises were broken in %s; a run is repeated with the same --seed", strings.Join(violated, ", "))}
 	case len(void) > 0:
-		return &codeError{exitVoid, fmt.Errorf("%s proved nothing; see the report", strings.Join(void, ", "))}
+		return &codeError{exitVoid, fmt.Errorf("nothing is proved by %s; see the report", strings.Join(void, ", "))}
 	}
 	return nil
 }

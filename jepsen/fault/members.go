@@ -17,7 +17,8 @@ import (
 // changeMax is how long a change of the voters may take.
 const changeMax = 30 * time.Second
 
-// transfer has the leader hand over to any other server.
+// transfer has the leader hand over to any other server. It is asked again until one leads: on a busy
+// machine the other may not take over in time, or not be ready yet, and operators are told to try again.
 func transfer(ctx context.Context, w *World) (*Injection, error) {
 	old, err := w.Cluster.Leader(ctx)
 	if err != nil {
@@ -26,8 +27,18 @@ func transfer(ctx context.Context, w *World) (*Injection, error) {
 	start := w.Record.Now()
 	ctx, cancel := context.WithTimeout(ctx, changeMax)
 	defer cancel()
-	if err := w.Cluster.Transfer(ctx, nil); err != nil {
-		return nil, err
+	until(ctx, changeMax, func() bool {
+		if err = w.Cluster.Transfer(ctx, nil); err == nil || refused(err) {
+			return true
+		}
+		next, unknown := w.Cluster.Leader(ctx)
+		if unknown == nil && next != old {
+			err = nil
+		}
+		return err == nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("transfer leadership from %s: %w", old.Name, err)
 	}
 	return &Injection{Start: start, Target: []string{old.Name}, End: func(ctx context.Context) (string, error) {
 		next, err := w.Cluster.LeaderOtherThan(ctx, old)

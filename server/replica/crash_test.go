@@ -21,9 +21,7 @@ func TestCrashesUnderLoad(t *testing.T) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	for w := range workers {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			for i := 0; ; i++ {
 				select {
 				case <-stop:
@@ -40,8 +38,13 @@ func TestCrashesUnderLoad(t *testing.T) {
 					acked <- name
 				}
 			}
-		}()
+		})
 	}
+	halt := sync.OnceFunc(func() {
+		close(stop)
+		wg.Wait()
+	})
+	defer halt() // before the cluster of a test that has failed goes
 	for i := range rounds {
 		before := len(acked)
 		eventually(t, "progress", func() bool { return len(acked) > before+200 })
@@ -60,8 +63,7 @@ func TestCrashesUnderLoad(t *testing.T) {
 			t.Errorf("%s is quarantined after a mere crash: %s", victim.id, s.Reason)
 		}
 	}
-	close(stop)
-	wg.Wait()
+	halt()
 	close(acked)
 	c.propose(c.leader(), "last")
 	seen := make(map[string]int)

@@ -152,13 +152,13 @@ func (w *world) pageLives(base string) {
 func (w *world) pageInBrowser(base string) {
 	w.Helper()
 	need.Tool(w, "chromium")
-	browse := func(args ...string) (out, complaint string) {
+	browse := func(limit time.Duration, args ...string) (out, complaint string) {
 		w.Helper()
 		ctx, cancel := context.WithTimeout(w.Context(), patience)
 		defer cancel()
 		args = append([]string{
 			"--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--window-size=1400,1000",
-			"--timeout=3000", "--user-data-dir=" + w.TempDir(),
+			fmt.Sprintf("--timeout=%d", limit.Milliseconds()), "--user-data-dir=" + w.TempDir(),
 		}, args...)
 		cmd := exec.CommandContext(ctx, "chromium", args...)
 		var console strings.Builder
@@ -174,12 +174,12 @@ func (w *world) pageInBrowser(base string) {
 		}
 		return string(dom), complaint
 	}
-	// A browser on a busy machine also complains when its time is over in the middle of a request.
+	// A browser also complains when its time is over in the middle of a request, so a busy machine gets more.
 	look := func(args ...string) (out string) {
 		w.Helper()
 		complaint := ""
-		for range 3 {
-			if out, complaint = browse(args...); complaint == "" {
+		for _, limit := range []time.Duration{3 * time.Second, 10 * time.Second, patience / 3} {
+			if out, complaint = browse(limit, args...); complaint == "" {
 				return out
 			}
 		}

@@ -34,17 +34,30 @@
       charts.push({ of: k.of, element, plot: new uPlot(options(element, k.names, k.colours), columns(k.of), element) });
     });
     if (charts.length === 0) return;
-    fetch("/ui/history.json").then((r) => r.json()).then((all) => { samples = all || []; draw(); });
     window.addEventListener("resize", () => charts.forEach((c) => c.plot.setSize({ width: c.element.clientWidth, height: 180 })));
+  }
+
+  // Asks for the samples of the last minutes, again after each loss of the server. Newer ones may have come meanwhile.
+  function fetchHistory() {
+    if (charts.length === 0) return;
+    fetch("/ui/history.json").then((r) => r.json()).then((all) => {
+      const live = samples;
+      samples = all || [];
+      live.forEach(add);
+      draw();
+    }).catch(() => {}); // the charts begin with what comes
+  }
+
+  function add(s) {
+    if (samples.length && samples[samples.length - 1][0] >= s[0]) return;
+    samples.push(s);
+    if (samples.length > 300) samples.shift();
   }
 
   function take() {
     const element = document.getElementById("sample");
     if (!element || charts.length === 0) return;
-    const s = JSON.parse(element.dataset.sample);
-    if (samples.length && samples[samples.length - 1][0] >= s[0]) return;
-    samples.push(s);
-    if (samples.length > 300) samples.shift();
+    add(JSON.parse(element.dataset.sample));
     draw();
   }
 
@@ -52,5 +65,5 @@
   document.addEventListener("htmx:sseMessage", take);
   const offline = (hidden) => { document.getElementById("offline").hidden = hidden; };
   document.addEventListener("htmx:sseError", () => offline(false));
-  document.addEventListener("htmx:sseOpen", () => offline(true));
+  document.addEventListener("htmx:sseOpen", () => { offline(true); fetchHistory(); });
 })();
