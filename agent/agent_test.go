@@ -73,7 +73,7 @@ func TestAnActionFromGrantToReport(t *testing.T) {
 	s.mu.Lock()
 	spec := s.running[key]
 	s.mu.Unlock()
-	if !slices.Equal(spec.Argv, []string{"make", "-j1"}) || !slices.Contains(spec.Env, "ROTA_TOKEN="+key.String()) {
+	if !slices.Equal(spec.Argv, []string{"make", "-j1"}) || !slices.Contains(spec.Env, "ROTA_FENCING_TOKEN="+key.String()) {
 		t.Errorf("started as %q with %q", spec.Argv, spec.Env)
 	}
 	s.finish(key)

@@ -182,7 +182,7 @@ func (s specifier) env(spec runtime.Spec, as *rotav1.Assignment, cpus []int) ([]
 	if err := errors.Join(s.gpuEnv(env, as.GetGpus()), callEnv(env, as.GetHttp(), as.GetQuotaKeys())); err != nil {
 		return nil, err
 	}
-	env["ROTA_TOKEN"] = spec.Key.String()
+	env["ROTA_FENCING_TOKEN"] = spec.Key.String()
 	env["ROTA_TOKEN_ATTEMPT"] = strconv.FormatUint(uint64(spec.Key.Attempt), 10)
 	env["ROTA_ACTION_ID"] = strconv.FormatUint(spec.Key.Action, 10)
 	if id := as.GetTrajectoryId(); id != 0 {

@@ -85,7 +85,7 @@ func specs() specifier {
 func TestTheEnvironmentOfACommand(t *testing.T) {
 	a := assignment(41, "make", "-j", "{{cores}}", "x={{cores}}/{{cores}}")
 	a.Cpus, a.TrajectoryId = []uint32{3, 1}, 5
-	a.Command.Env = map[string]string{"CI": "1", "PATH": "/opt/bin", "ROTA_TOKEN": "forged", "ROTA_X": "1"}
+	a.Command.Env = map[string]string{"CI": "1", "PATH": "/opt/bin", "ROTA_FENCING_TOKEN": "forged", "ROTA_X": "1"}
 	spec, err := specs().spec(plan.Key{Action: 41, Attempt: 1, Incarnation: 7}, a)
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestTheEnvironmentOfACommand(t *testing.T) {
 	want := map[string]bool{}
 	for _, kv := range []string{
 		"CI=1", "PATH=/opt/bin", "LANG=C.UTF-8", "TMPDIR=/tmp", // HOME is the supervisor's to say
-		"ROTA_CORES=2", "ROTA_CPUS=1,3", "ROTA_TOKEN=41.1.7", "ROTA_TOKEN_ATTEMPT=1", "ROTA_ACTION_ID=41",
+		"ROTA_CORES=2", "ROTA_CPUS=1,3", "ROTA_FENCING_TOKEN=41.1.7", "ROTA_TOKEN_ATTEMPT=1", "ROTA_ACTION_ID=41",
 		"ROTA_TRAJECTORY_ID=5", "ROTA_NAMESPACE=default", "ROTA_NODE=node-1",
 	} {
 		want[kv] = true

@@ -183,6 +183,9 @@ func checkPods(t *testing.T, set object) {
 	if set.at("spec.template.spec.automountServiceAccountToken") != false {
 		t.Errorf("%s mounts a token that it does not need", name)
 	}
+	if set.at("spec.template.spec.enableServiceLinks") != false {
+		t.Errorf("%s has a variable for each service of its namespace", name)
+	}
 	for _, c := range set.list("spec.template.spec.containers") {
 		for _, m := range c.list("volumeMounts") {
 			if !volumes[m.text("name")] {
@@ -313,7 +316,7 @@ func TestTheDebianPackage(t *testing.T) {
 	dir := t.TempDir()
 	fake := filepath.Join(dir, "rota")
 	script := "#!/bin/sh\nif [ \"$1\" = version ]; then echo VERSION COMMIT; echo v1.2.3-dev abc; else echo '# completion'; fi\n"
-	if err := os.WriteFile(fake, []byte(script), 0o755); err != nil {
+	if err := errors.Join(os.WriteFile(fake, []byte(script), 0o755), os.WriteFile(filepath.Join(dir, "rota-init"), []byte("first process"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	out, err := exec.CommandContext(t.Context(), "bash", "debian/build.sh", fake, dir).CombinedOutput()
@@ -331,7 +334,7 @@ func TestTheDebianPackage(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"usr/bin/rota": "echo v1.2.3-dev", "usr/lib/systemd/system/rota-server.service": "ExecStart=/usr/bin/rota server",
+		"usr/bin/rota": "echo v1.2.3-dev", "usr/bin/rota-init": "first process", "usr/lib/systemd/system/rota-server.service": "ExecStart=/usr/bin/rota server",
 		"usr/lib/systemd/system/rota-agent.service": "/usr/bin/rota agent", "usr/share/doc/rota/examples/server.env": "ROTA_SERVER_ID=",
 		"usr/share/doc/rota/examples/agent.env": "ROTA_AGENT_NAME=", "usr/share/bash-completion/completions/rota": "completion",
 		"DEBIAN/control": "Version: 1.2.3~dev", "DEBIAN/postinst": "adduser --system", "DEBIAN/prerm": "disable --now",

@@ -1,7 +1,7 @@
 // Package fsm is the replicated state machine: it applies committed entries to
 // the state and decides, inside Apply, what runs where.
 //
-// A file for each verb. A verb validates, then writes; what it refuses is a
+// A file for each subject, with its verbs. A verb validates, then writes; what it refuses is a
 // result and changes nothing. After the commands of an entry the queues that
 // they touched are scheduled (schedule.go), within a budget that bounds the work
 // of one entry; what is left over stays in state and goes on with the next entry

@@ -57,7 +57,7 @@ var ProxyVariables = []string{
 // every attempt finds. With the attempt, which is the fencing token, it can
 // refuse a call from an attempt that was given up.
 var marks = map[string]string{
-	"Rota-Action": "ROTA_ACTION_ID", "Rota-Attempt": "ROTA_TOKEN_ATTEMPT", "Rota-Token": "ROTA_TOKEN",
+	"Rota-Action": "ROTA_ACTION_ID", "Rota-Attempt": "ROTA_TOKEN_ATTEMPT", "Rota-Token": "ROTA_FENCING_TOKEN",
 }
 
 // Encode returns the value of Variable for a call.

@@ -30,7 +30,7 @@ func call(ctx context.Context, t *testing.T, c *rotav1.HttpCall) made {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := map[string]string{Variable: text, "ROTA_ACTION_ID": "41", "ROTA_TOKEN_ATTEMPT": "2", "ROTA_TOKEN": "41.2.7"}
+	env := map[string]string{Variable: text, "ROTA_ACTION_ID": "41", "ROTA_TOKEN_ATTEMPT": "2", "ROTA_FENCING_TOKEN": "41.2.7"}
 	var out, errs strings.Builder
 	code := Main(ctx, func(name string) string { return env[name] }, &out, &errs)
 	return made{code, out.String(), errs.String()}

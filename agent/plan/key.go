@@ -12,7 +12,7 @@ type Key struct {
 	Incarnation uint64
 }
 
-// String returns the token as commands see it in ROTA_TOKEN:
+// String returns the token as commands see it in ROTA_FENCING_TOKEN:
 // action.attempt.incarnation.
 func (k Key) String() string { return fmt.Sprintf("%d.%d.%d", k.Action, k.Attempt, k.Incarnation) }
 

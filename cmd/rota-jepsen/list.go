@@ -50,12 +50,12 @@ func list(out io.Writer) {
 			row(f.Name, f.About)
 		}
 	})
-	section("Workloads, all of which run in every scenario", func(row func(...string)) {
+	section("Workloads, all of which run in every scenario but abuse, abuse-latency and full-tails", func(row func(...string)) {
 		for _, w := range workload.All() {
 			row(w.Name, w.About)
 		}
 	})
-	section("Checkers, all of which look at every run", func(row func(...string)) {
+	section("Checkers, all of which look at every run, but those that its scenario leaves out", func(row func(...string)) {
 		for _, c := range check.All() {
 			row(c.Name, c.Promise)
 		}

@@ -4,7 +4,7 @@
 #
 #   deploy/debian/build.sh [ROTA [FOLDER]]
 #
-# ROTA is the static binary (bin/rota); the package is written into FOLDER (bin) and
+# ROTA is the static binary (bin/rota), which has rota-init, the first process of containers, beside it; the package is written into FOLDER (bin) and
 # its name is printed. The package enables and starts nothing: a server or an agent needs
 # its /etc/rota/server.env or agent.env first. An upgrade restarts no process, so that an
 # operator can restart one server after the other.
@@ -23,6 +23,7 @@ umask 022
 chmod 0755 "$root"
 
 install -D -m 0755 "$rota" "$root/usr/bin/rota"
+install -D -m 0755 "$(dirname "$rota")/rota-init" "$root/usr/bin/rota-init"
 for unit in server agent; do
 	install -D -m 0644 "deploy/systemd/rota-$unit.service" "$root/usr/lib/systemd/system/rota-$unit.service"
 	sed -i 's|/usr/local/bin/rota|/usr/bin/rota|' "$root/usr/lib/systemd/system/rota-$unit.service"

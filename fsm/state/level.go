@@ -35,7 +35,7 @@ type Beyond struct {
 func (b *Beyond) Error() string {
 	if b.Level < b.Min {
 		return fmt.Sprintf("the data is of feature level %d, and this build knows levels %d to %d: "+
-			"an older release has to raise the level first; see \"Upgrades\" in docs/operations.md", b.Level, b.Min, b.Max)
+			"an older release has to raise the level, or a backup moves the state into a new cluster; see \"Upgrades\" in docs/operations.md", b.Level, b.Min, b.Max)
 	}
 	release := b.Release
 	if release == "" {

@@ -175,7 +175,7 @@ type Execution struct {
 	Marked     int64    `json:"marked,omitempty"`
 }
 
-// Token is the fencing token of the execution, as commands find it in ROTA_TOKEN.
+// Token is the fencing token of the execution, as commands find it in ROTA_FENCING_TOKEN.
 func (x Execution) Token() string { return fmt.Sprintf("%d.%d.%d", x.Action, x.Attempt, x.Incarnation) }
 
 // Answer is what an engine says of itself to who calls it.

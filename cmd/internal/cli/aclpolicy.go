@@ -137,8 +137,8 @@ An issuer whose certificate the servers' machines do not trust, as that of a Kub
 With --certificates the method is about client certificates: their claim is "name". As long as
 there is such a method, client certificates may do only what such methods give them.`,
 		Example: `  rota acl auth-method put kubernetes --issuer https://kubernetes.default.svc.cluster.local --audience rota \
-    --jwks-ca-file /etc/rota/kubernetes/ca.crt --map sub=system:serviceaccount:search:*:team-search
-  rota acl auth-method put narrow --certificates --map name=ci-*:ci`,
+    --jwks-ca-file /etc/rota/kubernetes/ca.crt --map 'sub=system:serviceaccount:search:*:team-search'
+  rota acl auth-method put narrow --certificates --map 'name=ci-*:ci'`,
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			m.Name = args[0]
 			if skew != 0 {

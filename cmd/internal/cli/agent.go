@@ -66,7 +66,7 @@ section "agent" of the config file.`,
 	fs.StringVar(&f.metrics, "metrics", agent.DefaultMetrics, `address to serve metrics and health on; without TLS, loopback only; "" for none`)
 	fs.StringVar(&f.pool, "pool", agent.DefaultPool, "pool of the node")
 	fs.StringSliceVar(&f.servers, "servers", nil, "addresses of servers")
-	fs.StringArrayVar(&f.labels, "label", nil, "label of the node, NAME=VALUE; repeat the flag for more labels")
+	fs.StringSliceVar(&f.labels, "label", nil, "labels of the node, NAME=VALUE")
 	fs.IntVar(&f.cores, "cores", 0, "cores to offer; 0: all")
 	fs.BoolVar(&f.oversubscribe, "oversubscribe", false, "allow more --cores than the machine has; commands are then not pinned to cores")
 	fs.Var(&f.memory, "memory", "memory to offer, such as 64GiB; 0: the machine's memory minus a reserve")

@@ -155,7 +155,7 @@ func TestSettingsPrecedence(t *testing.T) {
 // submits in turn.
 func TestVariablesOfAnActionAreNoFlags(t *testing.T) {
 	t.Setenv("ROTA_CORES", "16")
-	t.Setenv("ROTA_TOKEN", "1.1.1")
+	t.Setenv("ROTA_FENCING_TOKEN", "1.1.1")
 	t.Setenv("ROTA_ADDR", "127.0.0.1:1")
 	var out, errOut bytes.Buffer
 	a := &app{out: &out, err: &errOut}

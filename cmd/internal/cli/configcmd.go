@@ -16,7 +16,7 @@ import (
 // turns are told of themselves, and what tests and fault injection use. One that ends in _
 // stands for all that begin with it.
 var otherVariables = []string{
-	"ROTA_CONFIG", "ROTA_ACTION_ID", "ROTA_TRAJECTORY_", "ROTA_TOKEN", "ROTA_TOKEN_ATTEMPT", "ROTA_CORES", "ROTA_CORES_FILE",
+	"ROTA_CONFIG", "ROTA_ACTION_ID", "ROTA_TRAJECTORY_", "ROTA_TOKEN", "ROTA_FENCING_TOKEN", "ROTA_TOKEN_ATTEMPT", "ROTA_CORES", "ROTA_CORES_FILE",
 	"ROTA_CPUS", "ROTA_GPUS", "ROTA_MODEL", "ROTA_NODE", "ROTA_PORT", "ROTA_ENGINE_", "ROTA_QUOTA_", "ROTA_GANG_", "ROTA_TURN_", "ROTA_THROTTLE_FILE",
 	"ROTA_USAGE_FILE", "ROTA_HTTP_", "ROTA_STATE", "ROTA_SERVERS", "ROTA_TRACES", "ROTA_SUPERVISOR", "ROTA_ISOLATED", "ROTA_KVFS_SERVE",
 	"ROTA_CLOCK", "ROTA_FAILPOINTS", "ROTA_REQUIRE", "ROTA_TEST_", "ROTA_RUNTIME_TEST",
@@ -59,13 +59,20 @@ func checkNames(root *cobra.Command, file map[string]json.RawMessage, environ []
 		}
 	}
 	for _, entry := range environ {
-		name, _, _ := strings.Cut(entry, "=")
-		if strings.HasPrefix(name, "ROTA_") && !slices.Contains(variables, name) && !otherVariable(name) {
+		name, value, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, "ROTA_") && !slices.Contains(variables, name) && !otherVariable(name) && !serviceLink(name, value) {
 			errs = append(errs, usageErrorf("unknown variable %s%s; unset it", name, suggest(name, append(variables, "ROTA_CONFIG"))))
 		}
 	}
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
+}
+
+// serviceLink reports whether Kubernetes sets a variable in pods, for a service whose name begins with rota.
+func serviceLink(name, value string) bool {
+	_, port, _ := strings.Cut(name, "_PORT_")
+	return strings.HasSuffix(name, "_SERVICE_HOST") || strings.Contains(name, "_SERVICE_PORT") ||
+		strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://") || port != "" && port[0] >= '0' && port[0] <= '9'
 }
 
 func otherVariable(name string) bool {

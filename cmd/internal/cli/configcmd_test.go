@@ -27,6 +27,12 @@ func TestUnknownNamesAreErrors(t *testing.T) {
 		{`{}`, "ROTA_QUOTA_OPENAI=3", ""},
 		{`{}`, "ROTA_TOKEN_ATTEMPT=3", ""},
 		{`{}`, "PATH=3", ""},
+		{`{}`, "ROTA_SERVICE_HOST=10.0.0.1", ""},
+		{`{}`, "ROTA_TEAM_SERVICE_PORT_API=7400", ""},
+		{`{}`, "ROTA_TEAM_PORT=tcp://10.0.0.1:7400", ""},
+		{`{}`, "ROTA_PORT_7400_TCP_ADDR=10.0.0.1", ""},
+		{`{}`, "ROTA_TEAM_PORT=7400", "unknown variable ROTA_TEAM_PORT"},
+		{`{}`, "ROTA_PORT_API=7400", "unknown variable ROTA_PORT_API"},
 	} {
 		var file map[string]json.RawMessage
 		if err := json.Unmarshal([]byte(c.file), &file); err != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -21,7 +22,7 @@ import (
 
 func (a *app) backupCmd() *cobra.Command {
 	return group("snapshot", "Back up the cluster, and restore a backup",
-		a.backupSaveCmd(), a.backupInspectCmd(), a.backupRestoreCmd(), a.backupAgentCmd())
+		a.backupSaveCmd(), a.backupExtractCmd(), a.backupInspectCmd(), a.backupRestoreCmd(), a.backupAgentCmd())
 }
 
 func (a *app) backupSaveCmd() *cobra.Command {
@@ -35,7 +36,7 @@ The backup is of what servers replicate. It has no certificates and keys, no out
 files on nodes, and no weights of models.`,
 		Example: "  rota operator snapshot save rota.backup\n  rota operator snapshot save s3://backups/rota.backup",
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			saved, err := saveTo(ctx, c, args[0])
+			saved, err := saveTo(ctx, args[0], func(ctx context.Context, path string) (*backup.File, error) { return saveBackup(ctx, c, path) })
 			if err != nil {
 				return err
 			}
@@ -70,6 +71,11 @@ func saveBackup(ctx context.Context, c *client.Client, path string) (*backup.Fil
 	if err := stream.Err(); err != nil {
 		return nil, errors.Join(err, w.Cancel())
 	}
+	return finishBackup(w, path, trailer)
+}
+
+// finishBackup finishes a backup and verifies it.
+func finishBackup(w *backup.Writer, path string, trailer *rotav1.BackupTrailer) (*backup.File, error) {
 	if err := w.Finish(trailer); err != nil {
 		return nil, err
 	}
@@ -85,7 +91,7 @@ func backupFields(path string, f *backup.File) []field {
 	return []field{
 		{"file", path}, {"cluster", h.ClusterId}, {"index", fmt.Sprint(h.Index)}, {"term", fmt.Sprint(h.Term)},
 		{"feature level", fmt.Sprint(h.FeatureLevel)}, {"state hash", h.Hash}, {"time", formatTime(h.Time)},
-		{"saved by", h.ServerId + ", " + h.Version}, {"size", formatSize(uint64(f.Bytes))}, {"sha256", fmt.Sprintf("%x", f.SHA256)},
+		{"saved by", cmp.Or(h.ServerId, "rota operator snapshot extract") + ", " + h.Version}, {"size", formatSize(uint64(f.Bytes))}, {"sha256", fmt.Sprintf("%x", f.SHA256)},
 	}
 }
 

@@ -11,23 +11,22 @@ import (
 	"strings"
 	"time"
 
-	"rota/api/client"
 	"rota/internal/s3"
 	"rota/server/backup"
 )
 
-// saveTo writes a backup to a file, or to an object store through a temporary file.
-func saveTo(ctx context.Context, c *client.Client, path string) (saved *backup.File, err error) {
+// saveTo has a backup saved to a file, or to an object store through a temporary file.
+func saveTo(ctx context.Context, path string, save func(ctx context.Context, path string) (*backup.File, error)) (saved *backup.File, err error) {
 	bucket, key, remote := s3.Parse(path)
 	if !remote {
-		return saveBackup(ctx, c, path)
+		return save(ctx, path)
 	}
 	b, err := objectBucket(bucket, key)
 	if err != nil {
 		return nil, err
 	}
 	err = inTemporaryFolder(func(tmp string) error {
-		if saved, err = saveBackup(ctx, c, tmp); err != nil {
+		if saved, err = save(ctx, tmp); err != nil {
 			return err
 		}
 		return putFile(ctx, b, key, tmp)

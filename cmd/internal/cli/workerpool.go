@@ -44,7 +44,7 @@ A worker is an action that runs the command. In arguments and variables, {{gpus}
 degree. ROTA_GPUS has the numbers of its GPUs. The engine must listen on the port of the pool and
 the number of its first GPU, at the address of its node. The worker is named after the pool and
 the action. It is used when the time of --setup is over, or as soon as the command has said:
-rota worker update NAME-$ROTA_ACTION_ID --up.
+rota worker update NAME-$ROTA_ACTION_ID --up, with --addr and what else the cluster asks for.
 
 The profile of a degree is how long each request of a batch waits for its next token:
 BATCH=TIME, several separated by commas.`,

@@ -49,7 +49,7 @@ func TestWitnessCountsExecutions(t *testing.T) {
 	argv := w.wrap([]string{"sh", "-c", "exit 3"})
 	for _, id := range []string{"7", "8", "7"} {
 		cmd := exec.Command(argv[0], argv[1:]...)
-		cmd.Env = append(os.Environ(), "ROTA_ACTION_ID="+id, "ROTA_TOKEN="+id+".1.1")
+		cmd.Env = append(os.Environ(), "ROTA_ACTION_ID="+id, "ROTA_FENCING_TOKEN="+id+".1.1")
 		if err := cmd.Run(); cmd.ProcessState.ExitCode() != 3 {
 			t.Fatalf("the command ended with %v, want its own exit code 3", err)
 		}

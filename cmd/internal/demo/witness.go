@@ -16,7 +16,7 @@ type witness struct{ path string }
 // wrap makes a command that bears witness and then becomes the given one. A
 // line this short is appended in one piece.
 func (w witness) wrap(argv []string) []string {
-	script := `echo "$ROTA_ACTION_ID $ROTA_TOKEN" >> "$0" && exec "$@"`
+	script := `echo "$ROTA_ACTION_ID $ROTA_FENCING_TOKEN" >> "$0" && exec "$@"`
 	return append([]string{"sh", "-c", script, w.path}, argv...)
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"rota/cmd/internal/devcluster"
+	"rota/cmd/internal/rotatest"
 )
 
 // TestExamplesOfTheAPI runs the examples of docs/api.md, in the order of the file that the page is
@@ -46,6 +47,15 @@ func TestExamplesOfTheAPI(t *testing.T) {
 	}
 	if run < 100 {
 		t.Errorf("there are %d examples only", run)
+	}
+}
+
+// TestRotaRunsInAnAction: what an action is told of itself says nothing to the rota that it runs.
+func TestRotaRunsInAnAction(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, patient, devcluster.Config{Servers: 1, Agents: 1})
+	if out := w.must(w.addrs(), "run", "--", rotatest.Binary(t), "--addr", w.addrs(), "node", "list"); !strings.Contains(out, w.cluster.Agents[0].Name) {
+		t.Errorf("nodes, as an action sees them: %s", out)
 	}
 }
 

@@ -21,9 +21,9 @@ import (
 
 // gangScript is what the members of a gang do: they meet, which takes all of them, and then one may
 // fail while the others stay.
-const gangScript = `echo "start $GANG $ROTA_TOKEN" >>"$E2E_WORLD/witness"
+const gangScript = `echo "start $GANG $ROTA_FENCING_TOKEN" >>"$E2E_WORLD/witness"
 python3 -B "$MEET" || exit 9
-echo "end $GANG $ROTA_TOKEN" >>"$E2E_WORLD/witness"
+echo "end $GANG $ROTA_FENCING_TOKEN" >>"$E2E_WORLD/witness"
 if [ "$FAILS" = "$ROTA_GANG_RANK" ]; then exit 3; fi
 if [ -n "$HOLD" ]; then flock -s "$E2E_WORLD/gate" true; fi`
 

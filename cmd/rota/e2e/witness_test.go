@@ -16,10 +16,10 @@ import (
 // at the same time give themselves away. With $HOLD set it stays until the gate
 // is opened; the process that waits there is a grandchild of the supervisor.
 const script = `exec 9>>"$E2E_WORLD/locks/$SUBMISSION"
-flock -n 9 || echo "duplicate $SUBMISSION $ROTA_TOKEN" >>"$E2E_WORLD/witness"
-echo "start $SUBMISSION $ROTA_TOKEN" >>"$E2E_WORLD/witness"
+flock -n 9 || echo "duplicate $SUBMISSION $ROTA_FENCING_TOKEN" >>"$E2E_WORLD/witness"
+echo "start $SUBMISSION $ROTA_FENCING_TOKEN" >>"$E2E_WORLD/witness"
 if [ -n "$HOLD" ]; then flock -s "$E2E_WORLD/gate" true; fi
-echo "end $SUBMISSION $ROTA_TOKEN" >>"$E2E_WORLD/witness"`
+echo "end $SUBMISSION $ROTA_FENCING_TOKEN" >>"$E2E_WORLD/witness"`
 
 // prepare makes what the script needs and shuts the gate.
 func (w *world) prepare() (open func()) {
@@ -74,7 +74,7 @@ func (w *world) deeds() (all []deed) {
 	return all
 }
 
-// parseToken reads ROTA_TOKEN: action.attempt.incarnation.
+// parseToken reads ROTA_FENCING_TOKEN: action.attempt.incarnation.
 func parseToken(text string) (token, error) {
 	action, rest, _ := strings.Cut(text, ".")
 	attempt, _, _ := strings.Cut(rest, ".")
@@ -98,7 +98,7 @@ func (w *world) execute(hold, rotaToken string) *exec.Cmd {
 	w.Helper()
 	before := w.count("start")
 	cmd := exec.Command("sh", "-c", script)
-	cmd.Env = append(os.Environ(), w.marker(), "SUBMISSION=1", hold, "ROTA_TOKEN="+rotaToken)
+	cmd.Env = append(os.Environ(), w.marker(), "SUBMISSION=1", hold, "ROTA_FENCING_TOKEN="+rotaToken)
 	if err := cmd.Start(); err != nil {
 		w.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func killAll() (got string, err error) {
 }
 
 // ownToken is in the environment of each process of this attempt.
-var ownToken = "ROTA_TOKEN=" + os.Getenv("ROTA_TOKEN")
+var ownToken = "ROTA_FENCING_TOKEN=" + os.Getenv("ROTA_FENCING_TOKEN")
 
 // scan looks for processes and files of other attempts.
 func scan() (got string, err error) {
@@ -84,7 +84,7 @@ func scan() (got string, err error) {
 		files, _ := filepath.Glob("/proc/[0-9]*/environ")
 		for _, file := range files {
 			raw, err := os.ReadFile(file)
-			if err == nil && bytes.Contains(raw, []byte("ROTA_TOKEN=")) && !bytes.Contains(raw, []byte(ownToken)) {
+			if err == nil && bytes.Contains(raw, []byte("ROTA_FENCING_TOKEN=")) && !bytes.Contains(raw, []byte(ownToken)) {
 				return "it read the environment of another attempt: " + file, nil
 			}
 		}

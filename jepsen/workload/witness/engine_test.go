@@ -127,7 +127,7 @@ func TestACallIsSeenWithItsAnswer(t *testing.T) {
 		if c.sleeps && !call(url, http.MethodPost, "/sleep?level=1") {
 			t.Fatal("it does not fall asleep")
 		}
-		token := fmt.Sprintf("ROTA_TOKEN=%d.1.1", i+1)
+		token := fmt.Sprintf("ROTA_FENCING_TOKEN=%d.1.1", i+1)
 		err := run(t, command, strings.NewReplacer("{{engine}}", c.engine), token, "ROTA_GPUS=2,3").Wait()
 		until(t, "its end is seen", func() bool { return len(w.Alive()) == 0 && len(w.Executions()) == i+1 })
 		x := w.Executions()[i]

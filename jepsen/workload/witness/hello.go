@@ -143,7 +143,7 @@ func parseUses(list string, asked []history.Use) (uses []history.Use, err error)
 	return uses, nil
 }
 
-// parseToken reads ROTA_TOKEN: action.attempt.incarnation.
+// parseToken reads ROTA_FENCING_TOKEN: action.attempt.incarnation.
 func parseToken(token string) (action uint64, attempt uint32, incarnation uint64, err error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

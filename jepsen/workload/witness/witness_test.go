@@ -87,7 +87,7 @@ func ask(t *testing.T, w *Witness, token string, asked history.Asked, work Work,
 	t.Helper()
 	command := w.Command("request-"+token, asked, work)
 	cmd := exec.Command(command.Argv[0], command.Argv[1:]...)
-	cmd.Env = slices.Concat(env, []string{"ROTA_TOKEN=" + token, "ROTA_NODE=node-1"})
+	cmd.Env = slices.Concat(env, []string{"ROTA_FENCING_TOKEN=" + token, "ROTA_NODE=node-1"})
 	for k, v := range command.Env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}

@@ -91,7 +91,7 @@ func mark(witness int) error {
 	if err != nil {
 		return err
 	}
-	if _, err := f.WriteString(os.Getenv("ROTA_TOKEN") + "\n"); err != nil {
+	if _, err := f.WriteString(os.Getenv("ROTA_FENCING_TOKEN") + "\n"); err != nil {
 		return errors.Join(err, f.Close())
 	}
 	if err := f.Close(); err != nil {

@@ -30,7 +30,7 @@ func Introduce(witness int) error {
 		return err
 	}
 	hello := []string{
-		os.Getenv("ROTA_TOKEN"), os.Getenv("ROTA_NODE"), os.Getenv("WITNESS_REQUEST"),
+		os.Getenv("ROTA_FENCING_TOKEN"), os.Getenv("ROTA_NODE"), os.Getenv("WITNESS_REQUEST"),
 		cpus, cmp.Or(os.Getenv("ROTA_CORES"), "0"), cmp.Or(os.Getenv("ROTA_GPUS"), Nothing), quotaKeys(), os.Getenv("WITNESS_ASKED"),
 	}
 	return Begin(witness, hello)
