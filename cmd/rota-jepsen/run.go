@@ -225,7 +225,8 @@ func conclude(reports []*report.Report) error {
 		case r.Violations() > 0:
 			violated = append(violated, r.Scenario)
 		case len(r.Void()) > 0:
-			void = append(void, fmt.Sprintf("%s (%s)", r.Scenario, strings.Join(r.Void(), "; ")))
+			why, _, _ := strings.Cut(strings.Join(r.Void(), "; "), "\n")
+			void = append(void, fmt.Sprintf("%s (%s)", r.Scenario, why))
 		}
 	}
 	switch {

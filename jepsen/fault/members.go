@@ -28,12 +28,15 @@ func transfer(ctx context.Context, w *World) (*Injection, error) {
 	ctx, cancel := context.WithTimeout(ctx, changeMax)
 	defer cancel()
 	until(ctx, changeMax, func() bool {
-		if err = w.Cluster.Transfer(ctx, nil); err == nil || refused(err) {
+		if err = w.Cluster.Transfer(ctx, nil); refused(err) {
 			return true
 		}
 		next, unknown := w.Cluster.Leader(ctx)
-		if unknown == nil && next != old {
+		switch {
+		case unknown == nil && next != old:
 			err = nil
+		case err == nil: // a try that seemed to have failed had not, and this one undid it
+			err = fmt.Errorf("%s leads again", old.Name)
 		}
 		return err == nil
 	})

@@ -89,15 +89,24 @@ func (o *entriesOpener) fromWAL() (LogStore, error) {
 
 // forget removes from the database what the folder holds as well.
 func (o *entriesOpener) forget(w LogStore) error {
-	last, err := o.bolt.LastIndex()
-	if err != nil || last == 0 {
+	if left, err := leftover(o.bolt, w); err != nil || !left {
 		return err
 	}
-	var left, kept raft.Log
-	if err := errors.Join(o.bolt.GetLog(last, &left), w.GetLog(last, &kept)); err != nil || left.Term != kept.Term {
-		return errors.Join(errTwoLogs, err)
-	}
 	return o.clearBolt()
+}
+
+// leftover reports whether the database has entries that the folder has, too. errTwoLogs: it
+// has others.
+func leftover(bolt, w logReader) (bool, error) {
+	last, err := bolt.LastIndex()
+	if err != nil || last == 0 {
+		return false, err
+	}
+	var left, kept raft.Log
+	if err := errors.Join(bolt.GetLog(last, &left), w.GetLog(last, &kept)); err != nil || left.Term != kept.Term {
+		return false, errors.Join(errTwoLogs, err)
+	}
+	return true, nil
 }
 
 // clearBolt removes all entries from the database, oldest first, so that its newest one

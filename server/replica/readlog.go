@@ -27,22 +27,72 @@ type StoredEntry struct {
 // in order and each entry checked. It changes nothing. The log may begin late,
 // behind a snapshot, and lacks what a snapshot of the leader replaced.
 func ReadLog(dir string) (entries []StoredEntry, err error) {
+	err = eachEntry(dir, 0, func(l *raft.Log) error {
+		entries = append(entries, stored(l))
+		return nil
+	})
+	return entries, err
+}
+
+// StoredTail is what the disk of a server has behind a snapshot.
+type StoredTail struct {
+	// Commands are those of the state machine.
+	Commands []StoredEntry
+	// Index and Term of the newest entry; those of the snapshot if there is none.
+	Index, Term uint64
+	// Lost is how far the log had reached, if that is beyond Index: the disk has lost entries.
+	Lost uint64
+}
+
+// ReadTail returns what the data directory of a server that does not run has behind
+// a snapshot. It changes nothing. What is before is not looked at. It is an error
+// if an entry is damaged or missing. A log that contradicts the snapshot does not
+// count, as at the start of a server.
+func ReadTail(dir string, s StoredSnapshot) (*StoredTail, error) {
+	t := &StoredTail{Index: s.Index, Term: s.Term}
+	other := false
+	err := eachEntry(dir, s.Index, func(l *raft.Log) error {
+		switch {
+		case l.Index == s.Index:
+			other = l.Term != s.Term
+		case other:
+		case l.Index != t.Index+1:
+			return fmt.Errorf("entries %d to %d are missing", t.Index+1, l.Index-1)
+		default:
+			t.Index, t.Term = l.Index, l.Term
+			if l.Type == raft.LogCommand {
+				t.Commands = append(t.Commands, stored(l))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	f := &Found{Index: t.Index}
+	err = f.readMark(dir)
+	t.Lost = f.Behind
+	return t, err
+}
+
+// eachEntry calls fn with the entries of the log from an index on, each checked.
+func eachEntry(dir string, from uint64, fn func(*raft.Log) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil { // a store's, over files that make no sense
-			entries, err = nil, fmt.Errorf("%w: %v", ErrCorrupt, p)
+			err = fmt.Errorf("%w: %v", ErrCorrupt, p)
 		}
 	}()
 	raw, closeLog, err := openReader(dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer closeLog()
 	first, err1 := raw.FirstIndex()
 	last, err2 := raw.LastIndex()
 	if err := errors.Join(err1, err2); err != nil {
-		return nil, fmt.Errorf("read bounds of log: %w", err)
+		return fmt.Errorf("read bounds of log: %w", err)
 	}
-	for index := first; index <= last && last > 0; index++ {
+	for index := max(first, from); index <= last && last > 0; index++ {
 		var l raft.Log
 		err := raw.GetLog(index, &l)
 		if errors.Is(err, raft.ErrLogNotFound) {
@@ -51,12 +101,14 @@ func ReadLog(dir string) (entries []StoredEntry, err error) {
 		if err == nil {
 			err = unseal(index, &l)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("entry %d: %w", index, err)
+		if err == nil {
+			err = fn(&l)
 		}
-		entries = append(entries, stored(&l))
+		if err != nil {
+			return fmt.Errorf("entry %d: %w", index, err)
+		}
 	}
-	return entries, nil
+	return nil
 }
 
 // logReader reads the entries of a log, checksums included.
@@ -83,7 +135,12 @@ func openReader(dir string) (r logReader, closeLog func(), err error) {
 		closeDB()
 		return nil, nil, err
 	}
-	return w, func() { _ = w.Close(); closeDB() }, nil
+	closeBoth := func() { _ = w.Close(); closeDB() }
+	if _, err := leftover(db, w); err != nil {
+		closeBoth()
+		return nil, nil, err
+	}
+	return w, closeBoth, nil
 }
 
 // readLockTimeout is for a server that is just ending.

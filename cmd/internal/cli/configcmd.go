@@ -70,9 +70,12 @@ func checkNames(root *cobra.Command, file map[string]json.RawMessage, environ []
 
 // serviceLink reports whether Kubernetes sets a variable in pods, for a service whose name begins with rota.
 func serviceLink(name, value string) bool {
-	_, port, _ := strings.Cut(name, "_PORT_")
+	port := ""
+	if at := strings.LastIndex(name, "_PORT_"); at >= 0 {
+		port = name[at+len("_PORT_"):]
+	}
 	return strings.HasSuffix(name, "_SERVICE_HOST") || strings.Contains(name, "_SERVICE_PORT") ||
-		strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://") || port != "" && port[0] >= '0' && port[0] <= '9'
+		strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://") || port >= "0" && port < ":" // it begins with a digit
 }
 
 func otherVariable(name string) bool {

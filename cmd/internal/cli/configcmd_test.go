@@ -31,6 +31,7 @@ func TestUnknownNamesAreErrors(t *testing.T) {
 		{`{}`, "ROTA_TEAM_SERVICE_PORT_API=7400", ""},
 		{`{}`, "ROTA_TEAM_PORT=tcp://10.0.0.1:7400", ""},
 		{`{}`, "ROTA_PORT_7400_TCP_ADDR=10.0.0.1", ""},
+		{`{}`, "ROTA_PORT_X_PORT_7400_TCP=tcp://10.0.0.1:7400", ""},
 		{`{}`, "ROTA_TEAM_PORT=7400", "unknown variable ROTA_TEAM_PORT"},
 		{`{}`, "ROTA_PORT_API=7400", "unknown variable ROTA_PORT_API"},
 	} {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -31,21 +32,19 @@ in it, even if they were acknowledged: "rota operator recover" shows without --y
 It also reads folders of builds before feature levels (commit 95d24ce and earlier). Their logs cannot be applied, as
 these builds decided differently, so all of the state must be in the snapshot. Submit nothing any more, stop the
 agents, let one server write a snapshot with "rota operator raft snapshot" of the old build, and stop that server
-first. If commands are behind the snapshot all the same, the command fails. With --snapshot-only it leaves them out.`,
+first. If commands are behind the snapshot all the same, the command fails. With --snapshot-only it does not look at
+the log.`,
 		Example: "  rota operator snapshot extract --data /var/lib/rota rota.backup\n" +
 			"  rota operator snapshot extract --data /var/lib/rota --snapshot-only rota.backup",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if dir == "" {
 				return usageErrorf("give --data DIR, the data folder of a stopped server")
 			}
-			x, err := extract(cmd.Context(), dir, snapshotOnly)
+			x, err := a.extract(cmd.Context(), dir, snapshotOnly)
 			if err != nil {
 				return err
 			}
-			if x.left > 0 {
-				a.say("left out, as the newest snapshot lacks them: %s", plural(x.left, "command"))
-			}
-			saved, err := saveTo(cmd.Context(), args[0], func(_ context.Context, path string) (*backup.File, error) { return x.save(path) })
+			saved, err := saveTo(cmd.Context(), args[0], x.save)
 			if err != nil {
 				return err
 			}
@@ -61,123 +60,106 @@ first. If commands are behind the snapshot all the same, the command fails. With
 type extraction struct {
 	state *state.State
 	term  uint64
-	// left counts the commands behind the snapshot that are not in the state.
-	left int
 }
 
 // extract reads the state of a stopped server.
-func extract(ctx context.Context, dir string, snapshotOnly bool) (*extraction, error) {
-	entries, err := readEntries(dir)
+func (a *app) extract(ctx context.Context, dir string, snapshotOnly bool) (*extraction, error) {
+	snapshots, err := replica.ReadSnapshots(dir)
 	if err != nil {
 		return nil, err
 	}
-	snapshot, err := newest(dir)
-	if err != nil {
-		return nil, err
+	if len(snapshots) == 0 && snapshotOnly {
+		return nil, fmt.Errorf("%s has no snapshot", dir)
 	}
-	x := &extraction{term: snapshot.Term}
-	behind, err := commandsBehind(entries, snapshot.Index)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, err)
+	if len(snapshots) == 0 {
+		snapshots = append(snapshots, replica.StoredSnapshot{}) // the log begins with its first entry
 	}
-	if snapshot.Path != "" {
-		if err := x.read(snapshot.Path); err != nil {
-			return nil, fmt.Errorf("the snapshot in %s cannot be read; take the folder of another server: %w", dir, err)
+	for _, s := range slices.Backward(snapshots) {
+		var x *extraction
+		if x, err = a.extractFrom(ctx, dir, s, snapshotOnly); !errors.Is(err, state.ErrSnapshotCorrupt) && !errors.Is(err, state.ErrNotSnapshot) {
+			return x, err
 		}
+		a.say("the snapshot of entry %d is damaged: %v", s.Index, err)
 	}
-	if snapshotOnly || len(behind) == 0 {
-		x.left = len(behind)
-	} else if err := x.apply(ctx, snapshot.Path, behind); err != nil {
-		return nil, fmt.Errorf("the log in %s cannot be applied: %w", dir, err)
-	}
-	if x.state == nil || x.state.Meta().ClusterID == "" {
-		return nil, fmt.Errorf("%w: %s", replica.ErrNothing, dir)
-	}
-	return x, nil
+	return nil, fmt.Errorf("no snapshot in %s can be read; take the folder of another server: %w", dir, err)
 }
 
-// newest returns the newest snapshot of a folder; its path is empty if there is none.
-func newest(dir string) (s replica.StoredSnapshot, err error) {
-	all, err := replica.ReadSnapshots(dir)
-	if err == nil && len(all) > 0 {
-		s = all[len(all)-1]
-	}
-	return s, err
-}
-
-// commandsBehind returns the commands behind an index. No entry may be missing there.
-func commandsBehind(entries []replica.StoredEntry, index uint64) (commands []replica.StoredEntry, err error) {
-	next := index + 1
-	for _, e := range entries {
-		if e.Index < next {
-			continue
+// extractFrom reads a snapshot, and the log behind it.
+func (a *app) extractFrom(ctx context.Context, dir string, s replica.StoredSnapshot, snapshotOnly bool) (*extraction, error) {
+	tail := &replica.StoredTail{Index: s.Index, Term: s.Term}
+	if !snapshotOnly {
+		var err error
+		if tail, err = replica.ReadTail(dir, s); err != nil {
+			return nil, logError(dir, err)
 		}
-		if e.Index != next {
-			return nil, fmt.Errorf("entries %d to %d are missing: take the folder of another server", next, e.Index-1)
-		}
-		next++
-		if e.Command != nil {
-			commands = append(commands, e)
+		if tail.Lost > 0 {
+			a.say("this disk has lost entries: its log had reached %d, and has entries up to %d", tail.Lost, tail.Index)
 		}
 	}
-	return commands, nil
-}
-
-// read reads a snapshot. A state from before feature levels gets the oldest level that this build knows: its rows mean
-// the same, and only decisions differ, of which the new cluster makes its own.
-func (x *extraction) read(path string) error {
-	f, err := os.Open(filepath.Clean(path))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if x.state, err = state.Restore(f); err != nil {
-		return err
-	}
-	if m := *x.state.Meta(); m.Level < state.LevelMin {
-		m.Level = state.LevelMin
-		x.state.SetMeta(m)
-	}
-	return nil
-}
-
-// apply goes on from the snapshot with commands.
-func (x *extraction) apply(ctx context.Context, snapshot string, commands []replica.StoredEntry) error {
 	m := fsm.New(fsm.Options{})
-	if snapshot != "" {
-		f, err := os.Open(filepath.Clean(snapshot))
+	if s.Path != "" {
+		f, err := os.Open(filepath.Clean(s.Path))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := m.Restore(f); err != nil { // it closes f
-			return beforeLevels(err, len(commands))
+		err = m.Restore(f) // it closes f
+		if isBeforeLevels(err) && len(tail.Commands) == 0 {
+			return beforeLevels(s)
+		}
+		if err != nil {
+			return nil, whyBeyond(err, tail)
 		}
 	}
-	for _, c := range commands {
+	for _, c := range tail.Commands {
 		if err := ctx.Err(); err != nil {
-			return err
+			return nil, err
 		}
 		if _, err := m.ApplyData(c.Index, c.Term, c.Command); err != nil {
-			return fmt.Errorf("entry %d: %w", c.Index, beforeLevels(err, len(commands)))
+			return nil, fmt.Errorf("the log in %s cannot be applied: entry %d: %w", dir, c.Index, whyBeyond(err, tail))
 		}
-		x.term = c.Term
 	}
-	x.state = m.Fork()
-	return nil
+	if !m.Bootstrapped() {
+		return nil, fmt.Errorf("%w: %s", replica.ErrNothing, dir)
+	}
+	return &extraction{m.Fork(), tail.Term}, nil
 }
 
-// beforeLevels says what to do about a log of a build before feature levels.
-func beforeLevels(err error, commands int) error {
-	if beyond := (*state.Beyond)(nil); !errors.As(err, &beyond) || beyond.Level >= state.LevelMin {
+// isBeforeLevels reports whether a build from before feature levels wrote what a state machine refuses.
+func isBeforeLevels(err error) bool {
+	beyond := (*state.Beyond)(nil)
+	return errors.As(err, &beyond) && beyond.Level < state.LevelMin
+}
+
+// beforeLevels reads a snapshot of such a build. The state gets the oldest level that this build knows: its rows mean the
+// same, and only decisions differ, of which the new cluster makes its own.
+func beforeLevels(s replica.StoredSnapshot) (*extraction, error) {
+	f, err := os.Open(filepath.Clean(s.Path))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := state.Restore(f)
+	if err != nil {
+		return nil, err
+	}
+	m := *st.Meta()
+	m.Level = state.LevelMin
+	st.SetMeta(m)
+	return &extraction{st, s.Term}, nil
+}
+
+// whyBeyond says what to do about a log of a build from before feature levels.
+func whyBeyond(err error, tail *replica.StoredTail) error {
+	if !isBeforeLevels(err) {
 		return err
 	}
-	return fmt.Errorf("it has %s of a build before feature levels behind the newest snapshot, and this build decides differently: "+
+	return fmt.Errorf("it has %s of a build from before feature levels behind the newest snapshot, and this build decides differently: "+
 		`start the old build again, let it write a snapshot with "rota operator raft snapshot", and stop it at once; `+
-		"or add --snapshot-only to leave them out", plural(commands, "command"))
+		"or add --snapshot-only to leave them out", plural(len(tail.Commands), "command"))
 }
 
-// save writes the state to a path.
-func (x *extraction) save(path string) (*backup.File, error) {
+// save writes the state to a path, and checks what a restore would check.
+func (x *extraction) save(ctx context.Context, path string) (*backup.File, error) {
 	m := x.state.Meta()
 	w, err := backup.Create(path, &rotav1.BackupHeader{
 		ClusterId: m.ClusterID, Index: m.Applied, Term: x.term, FeatureLevel: uint32(m.Level), Release: m.Release,
@@ -186,17 +168,27 @@ func (x *extraction) save(path string) (*backup.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum, n := sha256.New(), &written{}
+	sum, n := sha256.New(), &written{ctx: ctx}
 	if err := x.state.Save(io.MultiWriter(w, sum, n)); err != nil {
 		return nil, errors.Join(err, w.Cancel())
 	}
-	return finishBackup(w, path, &rotav1.BackupTrailer{Bytes: n.bytes, Sha256: sum.Sum(nil)})
+	saved, err := finishBackup(w, path, &rotav1.BackupTrailer{Bytes: n.bytes, Sha256: sum.Sum(nil)})
+	if err != nil {
+		return nil, err
+	}
+	return saved, withBackup(ctx, path, func(f *backup.File) error {
+		_, err := restoreState(f)
+		return err
+	})
 }
 
-// written counts bytes.
-type written struct{ bytes uint64 }
+// written counts bytes until its context ends.
+type written struct {
+	ctx   context.Context
+	bytes uint64
+}
 
 func (w *written) Write(p []byte) (int, error) {
 	w.bytes += uint64(len(p))
-	return len(p), nil
+	return len(p), w.ctx.Err()
 }

@@ -111,9 +111,9 @@ func (f *simLogFlags) read(cmd *cobra.Command) ([]string, error) {
 
 // readPast reads the data folder of a server that is stopped.
 func readPast(ctx context.Context, dir string) (*past.Past, error) {
-	entries, err := readEntries(dir)
+	entries, err := replica.ReadLog(dir)
 	if err != nil {
-		return nil, err
+		return nil, logError(dir, err)
 	}
 	snapshot, err := beginning(dir, entries)
 	if err != nil {
@@ -137,18 +137,15 @@ func readPast(ctx context.Context, dir string) (*past.Past, error) {
 	return r.Past(), nil
 }
 
-// readEntries reads the log of a server that is stopped.
-func readEntries(dir string) (entries []replica.StoredEntry, err error) {
-	entries, err = replica.ReadLog(dir)
+// logError says what an error of reading the log of a server means.
+func logError(dir string, err error) error {
 	switch {
 	case errors.Is(err, replica.ErrInUse):
-		return nil, fmt.Errorf("a server runs on %s: stop the server, or stop it for a moment and copy the folder (%w)", dir, err)
+		return fmt.Errorf("a server runs on %s: stop the server, or stop it for a moment and copy the folder (%w)", dir, err)
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%s is not the data folder of a server; give the one of --data-dir, which holds raft.db (%w)", dir, err)
-	case err != nil:
-		return nil, fmt.Errorf("the log in %s cannot be read; take the folder of another server: %w", dir, err)
+		return fmt.Errorf("%s is not the data folder of a server; give the one of --data-dir, which holds raft.db (%w)", dir, err)
 	}
-	return entries, nil
+	return fmt.Errorf("the log in %s cannot be read; take the folder of another server: %w", dir, err)
 }
 
 // beginning returns the oldest snapshot that the log goes on from, none if the log begins

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/cmd/internal/devcluster"
 	"rota/internal/need"
+	"rota/server/replica"
 )
 
 // TestExtract makes a backup of the disk of a stopped server: the log behind its snapshot is in it.
@@ -19,6 +21,7 @@ func TestExtract(t *testing.T) {
 	server := w.cluster.Servers[0]
 	data, file := filepath.Join(server.Dir, "data"), filepath.Join(w.dir, "disk.backup")
 	extract := []string{"operator", "snapshot", "extract", "--data", data, file}
+	w.takeSnapshot(server)
 	w.must(w.addrs(), "run", "--detach", "--", "true")
 	w.takeSnapshot(server)
 	for range 3 {
@@ -36,6 +39,17 @@ func TestExtract(t *testing.T) {
 	w.must("", append(extract, "--snapshot-only")...)
 	if in := w.inspect(file); in.QueuedActions != 1 || in.Index >= was.AppliedIndex {
 		t.Errorf("extracted from the snapshot alone: %+v of %v", in, was)
+	}
+	snapshots, err := replica.ReadSnapshots(data)
+	if err != nil || len(snapshots) != 2 {
+		t.Fatalf("snapshots %v: %v", snapshots, err)
+	}
+	if err := os.WriteFile(snapshots[1].Path, []byte("damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.must("", extract...)
+	if in := w.inspect(file); in.QueuedActions != 4 || in.Index < was.AppliedIndex {
+		t.Errorf("extracted from the older snapshot: %+v of %v", in, was)
 	}
 	if _, stderr, _, code := w.rota("", "operator", "snapshot", "extract", "--data", w.dir, file); code != 1 || !strings.Contains(stderr.text.String(), "is not the data folder of a server") {
 		t.Errorf("of another folder: exit code %d: %s", code, &stderr.text)
@@ -79,10 +93,13 @@ func TestClustersFromBeforeFeatureLevelsMove(t *testing.T) {
 	w := newWorld(t, patient, devcluster.Config{Servers: 3, Agents: 1, AgentArgs: []string{"--simulated-gpus", "2xH100:80GiB"}})
 	file := filepath.Join(w.dir, "old.backup")
 	behind := []string{"operator", "snapshot", "extract", "--data", w.unpack("behind"), file}
-	if _, stderr, _, code := w.rota("", behind...); code != 1 || !strings.Contains(stderr.text.String(), "it has 1 command of a build before feature levels behind the newest snapshot") {
+	if _, stderr, _, code := w.rota("", behind...); code != 1 || !strings.Contains(stderr.text.String(), "it has 1 command of a build from before feature levels behind the newest snapshot") {
 		t.Errorf("with a command behind the snapshot: exit code %d: %s", code, &stderr.text)
 	}
 	w.must("", append(behind, "--snapshot-only")...)
+	if in := w.inspect(file); in.QueuedActions != 14 {
+		t.Errorf("extracted from the snapshot alone: %+v", in)
+	}
 	w.must("", "operator", "snapshot", "extract", "--data", w.unpack("snapshot"), file)
 	if in := w.inspect(file); in.QueuedActions != 14 || in.FeatureLevel != 2 {
 		t.Fatalf("extracted: %+v", in)

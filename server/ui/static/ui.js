@@ -34,16 +34,18 @@
       charts.push({ of: k.of, element, plot: new uPlot(options(element, k.names, k.colours), columns(k.of), element) });
     });
     if (charts.length === 0) return;
+    fetchHistory();
     window.addEventListener("resize", () => charts.forEach((c) => c.plot.setSize({ width: c.element.clientWidth, height: 180 })));
   }
 
-  // Asks for the samples of the last minutes, again after each loss of the server. Newer ones may have come meanwhile.
+  // Asks for the samples of the last minutes, again whenever the server is there again. The page may have older ones than
+  // a server that was started since, and newer ones may have come meanwhile.
   function fetchHistory() {
     if (charts.length === 0) return;
     fetch("/ui/history.json").then((r) => r.json()).then((all) => {
-      const live = samples;
-      samples = all || [];
-      live.forEach(add);
+      const known = samples, first = all && all.length ? all[0][0] : Infinity;
+      samples = known.filter((s) => s[0] < first);
+      (all || []).concat(known).forEach(add);
       draw();
     }).catch(() => {}); // the charts begin with what comes
   }
