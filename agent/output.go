@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -80,19 +81,19 @@ func (a *agent) serveOutput(ctx context.Context, l net.Listener) error {
 	path, handler := rotav1connect.NewOutputServiceHandler(&outputService{
 		dir: a.cfg.Process.Dir, incarnation: a.journal.Incarnation, stop: ctx, served: a.metrics.output,
 	}, intake.ForHandler(), connect.WithReadMaxBytes(requestBytesMax))
-	mux.Handle(path, onlyFor(pki.RoleServer, intake.Handler(handler, intake.Limits{
+	mux.Handle(path, onlyFor(intake.Handler(handler, intake.Limits{
 		MessageBytes: requestBytesMax, Budget: intake.NewBudget(decodingMax),
-	})))
+	}), pki.RoleServer))
 	files, fileHandler := newFileHandler(a)
-	mux.Handle(files, onlyFor(pki.RoleServer, fileHandler))
+	mux.Handle(files, onlyFor(fileHandler, pki.RoleServer))
 	keyring, keyringHandler := newKeyringHandler(a.cfg.Keyring)
-	mux.Handle(keyring, onlyFor(pki.RoleServer, keyringHandler))
+	mux.Handle(keyring, onlyFor(keyringHandler, pki.RoleServer))
 	streams, streamHandler := newStreamHandler(a)
-	mux.Handle(streams, onlyFor(pki.RoleServer, streamHandler))
+	mux.Handle(streams, onlyFor(streamHandler, pki.RoleServer))
 	usage, usageHandler := newUsageHandler(a)
-	mux.Handle(usage, onlyFor(pki.RoleServer, usageHandler))
-	mux.Handle(transfer.Path, onlyFor(pki.RoleAgent, a.source()))
-	mux.Handle(httpx.ReplicaPath, onlyFor(pki.RoleClient, newReplicaHandler(a)))
+	mux.Handle(usage, onlyFor(usageHandler, pki.RoleServer))
+	mux.Handle(transfer.Path, onlyFor(a.source(), pki.RoleAgent))
+	mux.Handle(httpx.ReplicaPath, onlyFor(newReplicaHandler(a), pki.RoleClient))
 	srv := httpx.NewServer(mux)
 	srv.ErrorLog = a.log.Named("output").StandardLogger(nil)
 	stopped := context.AfterFunc(ctx, func() {
@@ -110,11 +111,11 @@ func (a *agent) serveOutput(ctx context.Context, l net.Listener) error {
 }
 
 // onlyFor lets one role in; without TLS there are none.
-func onlyFor(role pki.Role, next http.Handler) http.Handler {
+func onlyFor(next http.Handler, roles ...pki.Role) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS != nil {
-			if got, err := pki.PeerRole(r.TLS); err != nil || got != role {
-				http.Error(w, fmt.Sprintf("this is for certificates with the role %q", role), http.StatusForbidden)
+			if got, err := pki.PeerRole(r.TLS); err != nil || !slices.Contains(roles, got) {
+				http.Error(w, fmt.Sprintf("this is for certificates with the role %q", roles), http.StatusForbidden)
 				return
 			}
 		}

@@ -15,7 +15,8 @@ import (
 )
 
 // listenStatus opens the port for metrics, health and operators; nil: none. With TLS, servers,
-// operators and clients get in. Without TLS only this machine does.
+// operators and clients get in, and agents to health: the probe of a pod has the certificate of
+// its agent. Without TLS only this machine does.
 func (a *agent) listenStatus() (net.Listener, error) {
 	if a.cfg.Metrics == "" {
 		return nil, nil
@@ -31,7 +32,7 @@ func (a *agent) listenStatus() (net.Listener, error) {
 		}
 		return l, nil
 	}
-	conf, err := pki.ServerConfig(a.cfg.TLS, pki.RoleServer, pki.RoleOperator, pki.RoleClient)
+	conf, err := pki.ServerConfig(a.cfg.TLS, pki.RoleServer, pki.RoleOperator, pki.RoleClient, pki.RoleAgent)
 	if err != nil {
 		l.Close()
 		return nil, fmt.Errorf("%w: port for metrics: %w", ErrConfig, err)
@@ -43,12 +44,12 @@ func (a *agent) listenStatus() (net.Listener, error) {
 // serveStatus serves that port until the context is done.
 func (a *agent) serveStatus(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", telemetry.MetricsHandler(a.registry()))
+	mux.Handle("/metrics", onlyFor(telemetry.MetricsHandler(a.registry()), pki.RoleServer, pki.RoleOperator, pki.RoleClient))
 	mux.Handle("/livez", telemetry.HealthHandler(telemetry.Alive))
 	mux.Handle("/readyz", telemetry.HealthHandler(a.readiness))
-	mux.Handle("/debug/", onlyFor(pki.RoleOperator, telemetry.Debug{
+	mux.Handle("/debug/", onlyFor(telemetry.Debug{
 		Logger: a.log, Recent: a.cfg.Recent, Settings: a.cfg.Settings, State: a.debugState,
-	}.Handler()))
+	}.Handler(), pki.RoleOperator))
 	srv := httpx.NewServer(mux)
 	srv.ErrorLog = a.log.Named("metrics").StandardLogger(nil)
 	stopped := context.AfterFunc(ctx, func() { _ = srv.Close() })

@@ -202,6 +202,8 @@ secure_cluster() {
 	"$rota" acl policy put load "$dir/load.policy"
 	(umask 077 && "$rota" token create --policy load --ttl 24h -o json | sed -n 's/.*"secret": *"\([^"]*\)".*/\1/p' > "$dir/token")
 	await "both nodes are there" eval '[ $("$rota" node list | grep -c "^node-") = 2 ]'
+	# The probe of a pod has the certificate of its agent.
+	ROTA_CERT=$dir/pki/node-1.pem ROTA_KEY=$dir/pki/node-1-key.pem "$rota" operator ready --addr "127.0.0.1:$(($(port node-1) + 2))"
 	touch "$dir/acknowledged" "$dir/witness"
 	begin_load "$ROTA_ADDR"
 	progress

@@ -132,12 +132,14 @@ func (s *Server) listen() error {
 	return nil
 }
 
+// advertised is an address that others resolve. DNS may not know the name yet when its server starts.
+type advertised string
+
+func (advertised) Network() string  { return "tcp" }
+func (a advertised) String() string { return string(a) }
+
 // open opens the log and the state machine behind it.
 func (s *Server) open() error {
-	advertise, err := net.ResolveTCPAddr("tcp", s.cfg.Advertise)
-	if err != nil {
-		return fmt.Errorf("advertised address %s: %w", s.cfg.Advertise, err)
-	}
 	s.machine = fsm.New(fsm.Options{
 		Logger: s.logger.Named("fsm"), OnEffects: s.onEffects, OnFatal: s.cfg.Exit, Voters: s.voters,
 	})
@@ -146,9 +148,10 @@ func (s *Server) open() error {
 	s.streams = dispatch.New(s.machine, s.logger.Named("dispatch"))
 	s.streams.Trace = s.trace
 	s.metrics = newMetrics(s)
+	var err error
 	s.replica, err = replica.Open(replica.Config{
 		ServerID: s.cfg.ID, Dir: s.cfg.DataDir, Address: s.cfg.Advertise, Zone: s.cfg.Zone, Machine: s.machine,
-		Stream:     mux.NewStreamLayer(s.mux, advertise, s.dial.raft),
+		Stream:     mux.NewStreamLayer(s.mux, advertised(s.cfg.Advertise), s.dial.raft),
 		PeerClient: s.dial.peer, Bootstrap: s.cfg.Bootstrap, ClusterID: s.clusterID,
 		Logger: s.logger, Exit: s.cfg.Exit, LogStore: s.cfg.LogStore,
 		HeartbeatTimeout: s.cfg.HeartbeatTimeout, SnapshotThreshold: s.cfg.SnapshotThreshold,

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path"
 	"runtime"
+	"strings"
 	"time"
 
 	"golang.org/x/crypto/x509roots/fallback/bundle"
@@ -92,7 +93,7 @@ func (img image) write(w io.Writer) error {
 	manifestAt := a.blob(manifestType, a.json(map[string]any{
 		"schemaVersion": 2, "mediaType": manifestType, "config": configAt, "layers": []descriptor{layerAt},
 	}))
-	manifestAt.Annotations = map[string]string{"org.opencontainers.image.ref.name": img.tag}
+	manifestAt.Annotations = map[string]string{"org.opencontainers.image.ref.name": img.tag, "io.containerd.image.name": wholeName(img.tag)}
 	a.file("index.json", 0o644, a.json(map[string]any{
 		"schemaVersion": 2, "mediaType": indexType, "manifests": []descriptor{manifestAt},
 	}))
@@ -100,6 +101,19 @@ func (img image) write(w io.Writer) error {
 		"Config": blobPath(configAt.Digest), "RepoTags": []string{img.tag}, "Layers": []string{blobPath(layerAt.Digest)},
 	}}))
 	return errors.Join(a.err, a.Close())
+}
+
+// wholeName is the name by which containerd, and Docker with its image store, look an image up: without
+// a registry they add that of Docker.
+func wholeName(tag string) string {
+	first, _, path := strings.Cut(tag, "/")
+	switch {
+	case !path:
+		return "docker.io/library/" + tag
+	case strings.ContainsAny(first, ".:") || first == "localhost":
+		return tag
+	}
+	return "docker.io/" + tag
 }
 
 // config is how containers of the image run.

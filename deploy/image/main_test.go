@@ -79,6 +79,9 @@ func TestAnImageIsReadBack(t *testing.T) {
 	l := layout{t, files}
 	var index struct{ Manifests []descriptor }
 	l.json(files["index.json"], &index)
+	if name := index.Manifests[0].Annotations["io.containerd.image.name"]; name != "docker.io/library/rota:1.2.3" {
+		t.Errorf("containerd calls it %s", name)
+	}
 	if len(index.Manifests) != 1 || index.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != "rota:1.2.3" {
 		t.Fatalf("the index has %+v", index)
 	}

@@ -43,9 +43,7 @@ func AdvisePool(v *state.State, p *state.WorkerPool) (PoolAdvice, error) {
 		advice.Reason = fmt.Sprintf("policy %s has no open trajectory, and no open rollout needs one", p.Policy)
 		return advice, nil
 	}
-	if len(lengths) > poolTrajectoriesMax {
-		return advice, fmt.Errorf("%d trajectories are expected: degrees are planned for at most %d", len(lengths), poolTrajectoriesMax)
-	}
+	lengths = lengths[:min(len(lengths), poolTrajectoriesMax)] // the longest: they decide how long the rollout takes
 	options, err := optionsOf(p)
 	if err != nil {
 		return advice, err
@@ -134,7 +132,7 @@ func expected(v *state.State, policy string) (lengths []int64) {
 		}
 		return true
 	})
-	missing = min(missing, poolTrajectoriesMax+1)
+	missing = min(missing, poolTrajectoriesMax)
 	if seen := seenLengths(v, policy); len(seen) > 0 {
 		for k := range missing { // the same share of each
 			lengths = append(lengths, seen[k*len(seen)/missing])

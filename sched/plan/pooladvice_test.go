@@ -99,3 +99,11 @@ func TestAdviceKnowsWhatRolloutsNeed(t *testing.T) {
 		t.Errorf("others generated 65,536 tokens each: %+v, and %+v without knowing that", known, unknown)
 	}
 }
+
+// TestAdviceForMoreThanIsPlanned: the longest count, and the pool gets workers.
+func TestAdviceForMoreThanIsPlanned(t *testing.T) {
+	s, p := poolOf(make([]uint64, 33_000)...)
+	if a := advise(t, s, p); len(a.Degrees) == 0 || a.Trajectories != 33_000 {
+		t.Errorf("advice for 33,000 trajectories: %+v", a)
+	}
+}

@@ -32,12 +32,15 @@ type answer struct {
 	body   []byte
 }
 
+// errCannotContinue: the engine of a worker cannot go on behind the beginning of an answer.
+var errCannotContinue = errors.New("its engine cannot go on behind the beginning of this answer")
+
 // attempt sends the request to a worker and the client what comes back. It returns nil once the
 // client has all of it.
 func (c *call) attempt(to target) error {
 	c.gen.at(to.dialect)
 	if c.gen.joined && !c.gen.continuable() {
-		return fmt.Errorf("its engine cannot go on behind the beginning of this answer")
+		return errCannotContinue
 	}
 	c.f.goesOn.Store(c.b.stream && c.gen.continuable() && c.gen.fixed)
 	c.rename()

@@ -154,6 +154,8 @@ func (c *call) settle(to target, err error) bool {
 		return c.finishOr("is suspended, and the answer cannot go on later from where it is")
 	case errors.As(err, &failure):
 		return c.failed(to, failure)
+	case errors.Is(err, errCannotContinue):
+		return c.finishOr("cannot go on at worker " + to.name + ": " + err.Error())
 	}
 	c.refuse(&refusal{status: http.StatusBadGateway, code: "gateway", message: "the gateway cannot use worker " + to.name + ": " + err.Error()})
 	return true

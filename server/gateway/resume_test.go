@@ -126,6 +126,20 @@ func TestARequestThatNoWorkerAnswers(t *testing.T) {
 	}
 }
 
+// Nor can an engine go on that does not know how, after one that could.
+func TestAStreamThatItsNextWorkerCannotGoOnWith(t *testing.T) {
+	c, engines, g := world(t, dialectVLLM, nil)
+	engines[1].dialect = dialectOpenAI
+	up := rotav1.WorkerState_WORKER_STATE_UP
+	c.tell(&rotav1.WatchRoutesResponse{Workers: []*rotav1.Worker{engines[0].worker(up), engines[1].worker(up)}})
+	engines[0].set(once(3, cutOff))
+	moveWhenFailed(t, c, "w1", "w2")
+	got := readAll(t, post(t, g, "/v1/chat/completions", `{"messages":[],"stream":true}`))
+	if !strings.Contains(got, "cannot_continue") || !strings.Contains(got, "w2") {
+		t.Errorf("%s", got)
+	}
+}
+
 func TestAWorkerThatNobodyListensAt(t *testing.T) {
 	c, engines, g := world(t, dialectVLLM, nil)
 	engines[0].Close()

@@ -180,6 +180,9 @@ func TestTwoLogs(t *testing.T) {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
+	if _, err := ReadLog(c.dir); !errors.Is(err, errTwoLogs) {
+		t.Errorf("read: %v", err)
+	}
 }
 
 // A damaged entry is not converted, and a hole only below a snapshot.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,6 +98,21 @@ func testReadLogBehindASnapshotAndOfDamagedFiles(t *testing.T, kind StoreKind) {
 	if _, err := os.Stat(newest.Path); err != nil || newest.Index < snapshots[0].Index || newest.Term == 0 {
 		t.Errorf("%+v: %v", snapshots, err)
 	}
+	tail, err := ReadTail(nd.dir, newest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := log[len(log)-1]; tail.Index != last.Index || tail.Term != last.Term || tail.Lost != 0 || len(tail.Commands) > int(last.Index-newest.Index) {
+		t.Errorf("behind entry %d: %+v, and the last entry is %+v", newest.Index, tail, last)
+	}
+	inside := log[len(log)/2]
+	if tail, err := ReadTail(nd.dir, StoredSnapshot{Index: inside.Index, Term: inside.Term + 1}); err != nil || tail.Index != inside.Index || len(tail.Commands) != 0 {
+		t.Errorf("behind a snapshot that the log contradicts: %+v, %v", tail, err)
+	}
+	if _, err := ReadTail(nd.dir, StoredSnapshot{}); err == nil || !strings.Contains(err.Error(), "are missing") {
+		t.Errorf("from the beginning, which is gone: %v", err)
+	}
+
 	if err := os.WriteFile(filepath.Join(filepath.Dir(newest.Path), "meta.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import contextvars
 import datetime
 import functools
 import threading
 from typing import Any, AsyncIterator, Awaitable, BinaryIO, Callable, Iterable, List, Mapping, Sequence, TypeVar
 
 from .background import Output, Process
-from .client import Client
+from .client import Client, check_input
 from .cluster import Cluster
 from .episode import Batch, Episode, Rollout, Summary, _batches
 from .errors import ActionFailed, Error, TurnLost
@@ -21,7 +22,7 @@ from .many import Command
 from .names import names_checked
 from .rollout import Sample
 from .spec import Action, Size, Submission, spec
-from .threads import in_thread
+from .threads import in_background, in_thread
 from .trajectory import Trajectory
 from .turn import Turn
 
@@ -40,20 +41,20 @@ class AsyncClient:
         self.blocking = Client(*servers, **options)
 
     async def call(self, method: str, request: dict | None = None) -> dict:
-        return await asyncio.to_thread(self.blocking.call, method, request)
+        return await in_thread(self.blocking.call, method, request)
 
     async def submit(self, *specs: dict, request_id: str | None = None) -> Submission:
         """As Client.submit. If it is canceled, so are its actions, unless it has a request_id."""
         submitted = functools.partial(self.blocking.submit, *specs, request_id=request_id)
         if request_id is not None:
-            return await asyncio.to_thread(submitted)  # the caller can repeat it
+            return await in_thread(submitted)  # the caller can repeat it
         return await _or_undone(submitted, lambda ids: self.blocking.cancel(*ids))
 
     async def get(self, action: int) -> Action:
-        return await asyncio.to_thread(self.blocking.get, action)
+        return await in_thread(self.blocking.get, action)
 
     async def cancel(self, *actions: int) -> None:
-        await asyncio.to_thread(self.blocking.cancel, *actions)
+        await in_thread(self.blocking.cancel, *actions)
 
     def logs(
         self, action: int, *, since: datetime.datetime | float | None = None, follow: bool = False, times: bool = False
@@ -69,7 +70,7 @@ class AsyncClient:
             while not (now := await self.get(action)).ended:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 0.5)
-            return await asyncio.to_thread(self.blocking.whole, now) if now.truncated else now
+            return await in_thread(self.blocking.whole, now) if now.truncated else now
 
         try:
             return await asyncio.wait_for(poll(), timeout_s)
@@ -79,13 +80,16 @@ class AsyncClient:
     async def run(
         self, argv: Sequence[str] | None = None, *, check: bool = False, stdin: bytes | str | BinaryIO | None = None, **fields: Any
     ) -> Action:
+        """As Client.run. If it is canceled, or fails, so is its action."""
+        check_input(stdin, fields)
         process = await self.start(argv, stdin=stdin is not None, **fields)
         try:
             if stdin is not None:
                 await process.feed(stdin)
             action = await self.wait(process.id)
-        except asyncio.CancelledError:
-            await asyncio.shield(self.cancel(process.id))
+        except (Exception, asyncio.CancelledError):
+            with contextlib.suppress(Error):
+                await asyncio.shield(self.cancel(process.id))  # nobody waits for it
             raise
         if check and not action.succeeded:
             raise ActionFailed(action)
@@ -99,7 +103,7 @@ class AsyncClient:
     async def map(self, commands: Iterable[Command], *, parallel: int = 256, check: bool = False, progress: bool = True, **fields: Any) -> List[Action]:
         """As Client.map. If it is canceled, so are its actions."""
         stop = threading.Event()
-        work = asyncio.ensure_future(asyncio.to_thread(self.blocking._map, commands, parallel, check, progress, fields, stop))
+        work = asyncio.ensure_future(in_thread(self.blocking._map, commands, parallel, check, progress, fields, stop))
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -110,125 +114,125 @@ class AsyncClient:
             raise
 
     async def list(self, **about: Any) -> List[Action]:
-        return await asyncio.to_thread(lambda: self.blocking.list(**about))
+        return await in_thread(lambda: self.blocking.list(**about))
 
     async def trajectories(self, **about: Any) -> List[dict]:
-        return await asyncio.to_thread(lambda: self.blocking.trajectories(**about))
+        return await in_thread(lambda: self.blocking.trajectories(**about))
 
     async def summaries(self, **about: Any) -> List[dict]:
-        return await asyncio.to_thread(lambda: self.blocking.summaries(**about))
+        return await in_thread(lambda: self.blocking.summaries(**about))
 
     async def create_node_group(self, name: str, nodes: int) -> dict:
-        return await asyncio.to_thread(self.blocking.create_node_group, name, nodes)
+        return await in_thread(self.blocking.create_node_group, name, nodes)
 
     async def submit_job(self, name: str, nodes: int, cycle: Cycle | None = None, **about: Any) -> Job:
-        return await asyncio.to_thread(lambda: self.blocking.submit_job(name, nodes, cycle, **about))
+        return await in_thread(lambda: self.blocking.submit_job(name, nodes, cycle, **about))
 
     async def jobs(self, **about: Any) -> List[Job]:
-        return await asyncio.to_thread(lambda: self.blocking.jobs(**about))
+        return await in_thread(lambda: self.blocking.jobs(**about))
 
     async def job(self, name: str) -> Job:
-        return await asyncio.to_thread(self.blocking.job, name)
+        return await in_thread(self.blocking.job, name)
 
     async def suspend_job(self, name: str) -> Job:
-        return await asyncio.to_thread(self.blocking.suspend_job, name)
+        return await in_thread(self.blocking.suspend_job, name)
 
     async def resume_job(self, name: str) -> Job:
-        return await asyncio.to_thread(self.blocking.resume_job, name)
+        return await in_thread(self.blocking.resume_job, name)
 
     async def complete_job(self, name: str) -> Job:
-        return await asyncio.to_thread(self.blocking.complete_job, name)
+        return await in_thread(self.blocking.complete_job, name)
 
     async def delete_job(self, name: str) -> None:
-        await asyncio.to_thread(self.blocking.delete_job, name)
+        await in_thread(self.blocking.delete_job, name)
 
     async def register_engine(self, model: str, argv: Sequence[str], driver: str, **about: Any) -> dict:
-        return await asyncio.to_thread(lambda: self.blocking.register_engine(model, argv, driver, **about))
+        return await in_thread(lambda: self.blocking.register_engine(model, argv, driver, **about))
 
     async def engines(self) -> List[dict]:
-        return await asyncio.to_thread(self.blocking.engines)
+        return await in_thread(self.blocking.engines)
 
     async def remove_engine(self, model: str) -> None:
-        await asyncio.to_thread(self.blocking.remove_engine, model)
+        await in_thread(self.blocking.remove_engine, model)
 
     async def migrate(self, source: str, target: str, **about: Any) -> int:
         return await _or_undone(lambda: self.blocking.migrate(source, target, **about), self.blocking.cancel_migration)
 
     async def migration(self, migration: int) -> dict:
-        return await asyncio.to_thread(self.blocking.migration, migration)
+        return await in_thread(self.blocking.migration, migration)
 
     async def migrations(self, live: bool = False, **only: Any) -> List[dict]:
-        return await asyncio.to_thread(lambda: self.blocking.migrations(live, **only))
+        return await in_thread(lambda: self.blocking.migrations(live, **only))
 
     async def cancel_migration(self, migration: int) -> None:
-        await asyncio.to_thread(self.blocking.cancel_migration, migration)
+        await in_thread(self.blocking.cancel_migration, migration)
 
     async def create_rollout(self, policy: str, groups: int, samples_per_group: int, **about: Any) -> dict:
         created = functools.partial(self.blocking.create_rollout, policy, groups, samples_per_group, **about)
         return await _or_undone(created, lambda rollout: self.blocking.close_rollout(rollout["id"]))
 
     async def close_rollout(self, rollout: int) -> dict:
-        return await asyncio.to_thread(self.blocking.close_rollout, rollout)
+        return await in_thread(self.blocking.close_rollout, rollout)
 
     async def rollout(self, rollout: int) -> dict:
-        return await asyncio.to_thread(self.blocking.rollout, rollout)
+        return await in_thread(self.blocking.rollout, rollout)
 
     async def rollouts(self, policy: str = "", include_ended: bool = False) -> List[dict]:
-        return await asyncio.to_thread(self.blocking.rollouts, policy, include_ended)
+        return await in_thread(self.blocking.rollouts, policy, include_ended)
 
     async def open_member(self, rollout: int, group: int, **about: Any) -> int:
         return await _or_undone(lambda: self.blocking.open_member(rollout, group, **about), self._closed)
 
     async def put_sample(self, trajectory: int, **about: Any) -> tuple[bool, str]:
-        return await asyncio.to_thread(lambda: self.blocking.put_sample(trajectory, **about))
+        return await in_thread(lambda: self.blocking.put_sample(trajectory, **about))
 
     async def get_batch(self, policy: str, step: int, groups: int, wait_s: float | None = None) -> List[Sample]:
         """As Client.get_batch. A thread waits; one that is canceled waits for ten seconds more."""
         canceled = threading.Event()
         try:
-            return await asyncio.to_thread(self.blocking.get_batch, policy, step, groups, wait_s, canceled)
+            return await in_thread(self.blocking.get_batch, policy, step, groups, wait_s, canceled)
         except asyncio.CancelledError:
             canceled.set()
             raise
 
     async def publish_version(self, policy: str, version: int) -> int:
-        return await asyncio.to_thread(self.blocking.publish_version, policy, version)
+        return await in_thread(self.blocking.publish_version, policy, version)
 
     async def suspend_policy(self, policy: str) -> None:
-        await asyncio.to_thread(self.blocking.suspend_policy, policy)
+        await in_thread(self.blocking.suspend_policy, policy)
 
     async def resume_policy(self, policy: str) -> None:
-        await asyncio.to_thread(self.blocking.resume_policy, policy)
+        await in_thread(self.blocking.resume_policy, policy)
 
     async def policy(self, policy: str) -> dict:
-        return await asyncio.to_thread(self.blocking.policy, policy)
+        return await in_thread(self.blocking.policy, policy)
 
     async def policies(self) -> List[dict]:
-        return await asyncio.to_thread(self.blocking.policies)
+        return await in_thread(self.blocking.policies)
 
     async def register_worker(self, name: str, policy: str, url: str, token_s: Mapping[int, float], **about: Any) -> dict:
-        return await asyncio.to_thread(lambda: self.blocking.register_worker(name, policy, url, token_s, **about))
+        return await in_thread(lambda: self.blocking.register_worker(name, policy, url, token_s, **about))
 
     async def update_worker(self, name: str, **about: Any) -> dict:
-        return await asyncio.to_thread(lambda: self.blocking.update_worker(name, **about))
+        return await in_thread(lambda: self.blocking.update_worker(name, **about))
 
     async def remove_worker(self, name: str) -> None:
-        await asyncio.to_thread(self.blocking.remove_worker, name)
+        await in_thread(self.blocking.remove_worker, name)
 
     async def worker(self, name: str) -> dict:
-        return await asyncio.to_thread(self.blocking.worker, name)
+        return await in_thread(self.blocking.worker, name)
 
     async def workers(self, policy: str = "") -> List[dict]:
-        return await asyncio.to_thread(self.blocking.workers, policy)
+        return await in_thread(self.blocking.workers, policy)
 
     async def set_affinity(self, policy: str, task_class: str = "", hardware: Sequence[str] = (), **about: Any) -> None:
-        await asyncio.to_thread(lambda: self.blocking.set_affinity(policy, task_class, hardware, **about))
+        await in_thread(lambda: self.blocking.set_affinity(policy, task_class, hardware, **about))
 
     async def remove_affinity(self, policy: str, task_class: str = "") -> None:
-        await asyncio.to_thread(self.blocking.remove_affinity, policy, task_class)
+        await in_thread(self.blocking.remove_affinity, policy, task_class)
 
     async def affinities(self, policy: str = "") -> List[dict]:
-        return await asyncio.to_thread(self.blocking.affinities, policy)
+        return await in_thread(self.blocking.affinities, policy)
 
     async def open_generation(self, policy: str, **about: Any) -> int:
         return await _or_undone(lambda: self.blocking.open_generation(policy, **about), self._closed)
@@ -237,10 +241,10 @@ class AsyncClient:
         self.blocking.call("TrajectoryService/CloseTrajectory", {"id": str(trajectory)})
 
     async def suspend_trajectory(self, trajectory: int) -> None:
-        await asyncio.to_thread(self.blocking.suspend_trajectory, trajectory)
+        await in_thread(self.blocking.suspend_trajectory, trajectory)
 
     async def resume_trajectory(self, trajectory: int) -> None:
-        await asyncio.to_thread(self.blocking.resume_trajectory, trajectory)
+        await in_thread(self.blocking.resume_trajectory, trajectory)
 
     def turn(self, deployment: str, **about: Any) -> AsyncTurn:
         """A turn of "job/deployment", for ``async with``. See Turn for the arguments."""
@@ -269,28 +273,28 @@ class AsyncFiles:
         self.blocking = Files(client.blocking, trajectory)
 
     async def list(self, path: str = "") -> List[File]:
-        return await asyncio.to_thread(self.blocking.list, path)
+        return await in_thread(self.blocking.list, path)
 
     async def stat(self, path: str) -> File:
-        return await asyncio.to_thread(self.blocking.stat, path)
+        return await in_thread(self.blocking.stat, path)
 
     async def read(self, path: str) -> bytes:
-        return await asyncio.to_thread(self.blocking.read, path)
+        return await in_thread(self.blocking.read, path)
 
     async def read_text(self, path: str, encoding: str = "utf-8") -> str:
-        return await asyncio.to_thread(self.blocking.read_text, path, encoding)
+        return await in_thread(self.blocking.read_text, path, encoding)
 
     async def write(self, path: str, content: bytes | str, mode: int = 0o644) -> None:
-        await asyncio.to_thread(self.blocking.write, path, content, mode)
+        await in_thread(self.blocking.write, path, content, mode)
 
     async def mkdir(self, path: str) -> None:
-        await asyncio.to_thread(self.blocking.mkdir, path)
+        await in_thread(self.blocking.mkdir, path)
 
     async def move(self, path: str, new_path: str) -> None:
-        await asyncio.to_thread(self.blocking.move, path, new_path)
+        await in_thread(self.blocking.move, path, new_path)
 
     async def remove(self, path: str, recursive: bool = False) -> None:
-        await asyncio.to_thread(self.blocking.remove, path, recursive)
+        await in_thread(self.blocking.remove, path, recursive)
 
 
 @names_checked
@@ -316,16 +320,16 @@ class AsyncTrajectory:
         await asyncio.shield(self.client.call("TrajectoryService/CloseTrajectory", {"id": str(self.id)}))
 
     async def pause(self) -> bool:
-        return await asyncio.to_thread(self.blocking.pause)
+        return await in_thread(self.blocking.pause)
 
     async def resume(self) -> bool:
-        return await asyncio.to_thread(self.blocking.resume)
+        return await in_thread(self.blocking.resume)
 
     async def usage(self, interval_s: float = 0) -> dict:
-        return await asyncio.to_thread(self.blocking.usage, interval_s)
+        return await in_thread(self.blocking.usage, interval_s)
 
     async def snapshot(self, name: str = "", timeout_s: float = 600) -> dict:
-        return await asyncio.to_thread(self.blocking.snapshot, name, timeout_s)
+        return await in_thread(self.blocking.snapshot, name, timeout_s)
 
     def fork(self, memory: Size | None = None, **fields: Any) -> AsyncTrajectory:
         """As Trajectory.fork; it is opened by ``async with``, with the files of that moment."""
@@ -360,13 +364,13 @@ class AsyncProcess:
         await in_thread(self.blocking.feed, data)
 
     async def send_signal(self, signal: str | int, all: bool = False) -> None:
-        await asyncio.to_thread(self.blocking.send_signal, signal, all)
+        await in_thread(self.blocking.send_signal, signal, all)
 
     async def resize(self, rows: int, columns: int) -> None:
-        await asyncio.to_thread(self.blocking.resize, rows, columns)
+        await in_thread(self.blocking.resize, rows, columns)
 
     async def poll(self) -> Action | None:
-        return await asyncio.to_thread(self.blocking.poll)
+        return await in_thread(self.blocking.poll)
 
     async def wait(self, timeout_s: float | None = None, *, check: bool = False) -> Action:
         action = await self.client.wait(self.id, timeout_s)
@@ -395,7 +399,7 @@ class AsyncProcess:
         return self
 
     async def __aexit__(self, *_: Any) -> None:
-        await asyncio.shield(asyncio.to_thread(self.blocking.__exit__))
+        await asyncio.shield(in_thread(self.blocking.__exit__))
 
 
 class AsyncEpisode:
@@ -415,19 +419,21 @@ class AsyncEpisode:
         return await self._thread(lambda: self.blocking.ask(path, **body))
 
     async def _thread(self, ask: Callable[[], dict]) -> dict:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+        if self._threads is None:
+            return await in_thread(ask)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, contextvars.copy_context().run, ask)
 
     async def run(self, argv: Sequence[str] | None = None, *, check: bool = False, **fields: Any) -> Action:
         return await self.client.run(argv, check=check, trajectory=self.id, **fields)
 
     async def sample(self, reward: float, reference: str = "", tokens: int = 0) -> bool:
-        return await asyncio.to_thread(self.blocking.sample, reward, reference, tokens)
+        return await in_thread(self.blocking.sample, reward, reference, tokens)
 
     async def __aenter__(self) -> AsyncEpisode:
         return self
 
     async def __aexit__(self, *_: Any) -> None:
-        await asyncio.shield(asyncio.to_thread(self.blocking.close))
+        await asyncio.shield(in_thread(self.blocking.close))
 
 
 class AsyncRollout:
@@ -442,10 +448,10 @@ class AsyncRollout:
         return self
 
     async def __aexit__(self, *_: Any) -> None:
-        await asyncio.shield(asyncio.to_thread(self.blocking.__exit__))
+        await asyncio.shield(in_thread(self.blocking.__exit__))
 
     async def get(self) -> dict:
-        return await asyncio.to_thread(self.blocking.get)
+        return await in_thread(self.blocking.get)
 
     async def episode(self, group: int, **fields: Any) -> AsyncEpisode:
         return AsyncEpisode(self.client, await _or_undone(lambda: self.blocking.episode(group, **fields), Episode.close))
@@ -472,7 +478,7 @@ class AsyncRollout:
         def one(episode: Episode) -> float | None:
             return asyncio.run_coroutine_threadsafe(in_loop(episode), caller).result()
 
-        episodes = asyncio.ensure_future(asyncio.to_thread(self.blocking._run, one, parallel, tries, stop))
+        episodes = asyncio.ensure_future(in_thread(self.blocking._run, one, parallel, tries, stop))
         try:
             return await asyncio.shield(episodes)
         except asyncio.CancelledError:
@@ -498,13 +504,26 @@ class AsyncCluster:
         return self
 
     async def __aexit__(self, *_: Any) -> None:
-        await asyncio.shield(asyncio.to_thread(self.blocking.close))
+        await asyncio.shield(in_thread(self.blocking.close))
 
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        method = getattr(self.blocking, name)
+    @property
+    def step(self) -> int:
+        """Of the training that calls belong to: a higher one begins the job's next cycle."""
+        return self.blocking.step
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self.blocking.step = step
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "blocking" or name.startswith("_"):  # also before there is a blocking one, as in a copy
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        found = getattr(self.blocking, name)
+        if not callable(found) or isinstance(found, type):
+            return found
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            return await asyncio.to_thread(lambda: method(*args, **kwargs))
+            return await in_thread(found, *args, **kwargs)
 
         return call
 
@@ -515,7 +534,7 @@ async def async_batches(client: AsyncClient, policy: str, groups: int, **about: 
     one_by_one = _batches(client.blocking, policy, groups, canceled, **about)
     try:
         while True:
-            yield await asyncio.to_thread(next, one_by_one)
+            yield await in_thread(next, one_by_one)
     finally:
         canceled.set()
 
@@ -610,14 +629,14 @@ async def _or_undone(do: Callable[[], Done], undo: Callable[[Done], Any]) -> Don
                 return
         undone(result)
 
-    work = asyncio.ensure_future(asyncio.to_thread(run))
+    work = asyncio.ensure_future(in_thread(run))
     try:
         await asyncio.shield(work)
     except asyncio.CancelledError:
         with lock:
             canceled.set()
         if done:  # it had just ended
-            asyncio.get_running_loop().run_in_executor(None, undone, done[0])
+            in_background(lambda: undone(done[0]))
         work.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody is told
         raise
     return done[0]

@@ -50,24 +50,27 @@ class Process:
         self._writer = client.request_id()
         self._offset = 0
         self._attempt = 0
+        self._writing = threading.Lock()  # two writes at a time would take the same offset
 
     def write(self, data: bytes | str) -> None:
         """Writes to the standard input, of an action that was started with stdin or tty.
 
         Returns when all of it is written, and waits for the action to start and to read it.
-        Each byte arrives once. Raises Error with the reason INPUT_CLOSED if the command has closed
+        Each byte arrives once. Writes of several threads follow each other. Raises Error with the reason INPUT_CLOSED if the command has closed
         its standard input, and ATTEMPT_ENDED if it has ended.
         """
         raw = data.encode() if isinstance(data, str) else bytes(data)
-        while raw:
-            before = self._offset
-            self._input(raw[:_INPUT], False)
-            raw = raw[self._offset - before :]
+        with self._writing:
+            while raw:
+                before = self._offset
+                self._input(raw[:_INPUT], False)
+                raw = raw[self._offset - before :]
 
     def close_stdin(self) -> None:
         """Ends the standard input. On a terminal it is Ctrl-D."""
-        while not self._input(b"", True):
-            pass
+        with self._writing:
+            while not self._input(b"", True):
+                pass
 
     def _input(self, data: bytes, eof: bool) -> bool:
         request = {"actionId": str(self.id), "writer": self._writer, "data": base64.b64encode(data).decode(), "eof": eof}
@@ -152,7 +155,7 @@ class Process:
         if since is not None:
             request["since"] = timestamp(since)
         reached = {"stdout": 0, "stderr": 0}
-        give_up = time.monotonic() + self.client.retry_s
+        failing_since: float | None = None
         while True:
             request.update({name + "Offset": str(offset) for name, offset in reached.items()})
             try:
@@ -162,7 +165,7 @@ class Process:
                     name = chunk["stream"].removeprefix("OUTPUT_STREAM_").lower()
                     data, offset = base64.b64decode(chunk.get("data", "")), int(chunk.get("offset", 0))
                     reached[name] = offset + len(data)
-                    give_up = time.monotonic() + self.client.retry_s
+                    failing_since = None
                     yield Output(name, data, offset, parse_time(chunk["time"]) if times else None)
                 return
             except TimeoutError:
@@ -170,11 +173,12 @@ class Process:
                     return
                 # Either nothing was written, or the server is gone: then another one is asked.
                 self.client.get(self.id)
-                give_up = time.monotonic() + self.client.retry_s
+                failing_since = None
             except Error as err:
                 if left.is_set():
                     return
-                if err.retry_after is None or time.monotonic() > give_up:
+                failing_since = time.monotonic() if failing_since is None else failing_since
+                if err.retry_after is None or time.monotonic() > failing_since + self.client.retry_s:
                     raise
                 time.sleep(max(err.retry_after, 0.05))
 

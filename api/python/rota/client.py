@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import datetime
 import http.client
 import inspect
@@ -9,6 +11,7 @@ import itertools
 import json
 import os
 import random
+import re
 import secrets
 import ssl
 import struct
@@ -35,11 +38,15 @@ _LEADER = "Rota-Leader"
 _SUBMIT = "ActionService/SubmitActions"
 _SERVER = "rota://role/server"
 
+#: Methods that begin so change nothing.
+_READS = ("Get", "List", "Stat", "Read", "Summarize", "Explain", "Advise")
 #: Methods that begin so may be repeated although they carry no request ID.
 _HARMLESS = (
-    "RegisterEngine", "Get", "List", "Cancel", "Close", "Renew", "Yield", "Suspend", "Resume", "Complete", "Set",
-    "Stat", "Read", "Write", "Make", "PutSample", "PublishVersion", "ResizeActionTerminal",
+    *_READS, "RegisterEngine", "Cancel", "Close", "Renew", "Yield", "Suspend", "Resume", "PauseTrajectory", "Complete",
+    "Set", "Write", "Make", "PutSample", "PublishVersion", "ResizeActionTerminal", "RegisterWorker", "UpdateWorker",
 )
+#: Reasons of refusals by servers that do not know whether the leader has carried the call out.
+_PROVES_NOTHING = ("UNKNOWN_OUTCOME", "LEADER_UNREACHABLE")
 # For how long a request ID may be used again, in seconds. Servers remember it for ten
 # minutes, and the last try takes its time.
 _REMEMBERED_S = 240.0
@@ -51,6 +58,8 @@ _DIAL_S = 5.0
 _AVOID_S = 3.0
 #: Where "rota dev" listens.
 _ADDR = "127.0.0.1:7400"
+#: The address of a server; one of IPv6 is in brackets.
+_HOST_PORT = re.compile(r"(\[[^\s/\[\]]+\]|[^\s/:\[\]]+):[0-9]{1,5}")
 
 
 #: The clients of this process.
@@ -70,10 +79,8 @@ def addresses(text: str) -> list[str]:
     """The addresses in a list with commas, as the CLI reads it."""
     found = [address.strip() for address in text.split(",") if address.strip()]
     for address in found:
-        try:
-            http.client.HTTPConnection(address)  # it connects later
-        except http.client.InvalidURL as err:
-            raise ValueError(f"{address!r} is not the host:port of a server: {err}") from None
+        if not _HOST_PORT.fullmatch(address):
+            raise ValueError(f'{address!r} is not the host:port of a server, such as "{_ADDR}"')
     if not found:
         raise ValueError(f"{text!r} names no server")
     return found
@@ -87,7 +94,7 @@ class Client(Many, Rollouts, Workers):
         of them are needed to survive the loss of any. Without any, they are those of the
         variable ROTA_ADDR, or 127.0.0.1:7400, where "rota dev" listens.
     retry_s: how long a call is repeated, in seconds.
-    ca, cert, key: PEM files, as "rota tls issue client" makes them. Without ca the
+    ca, cert, key: PEM files, as "rota tls issue client" makes them. Without any the
         connection is not encrypted, which servers accept on loopback only.
     token, token_file: instead of cert and key, the secret of a token or a JWT, or a private
         file that has it. Without them it is that of the variable ROTA_TOKEN, if there is one.
@@ -107,6 +114,8 @@ class Client(Many, Rollouts, Workers):
         token: str | None = None,
         token_file: str | None = None,
     ):
+        if not retry_s > 0:
+            raise ValueError(f"retry_s={retry_s!r}: a call needs some time: give seconds, more than 0")
         self.namespace, ca, cert, key, token_file = _settings(namespace, ca, cert, key, token, token_file)
         self.retry_s = retry_s
         self._servers = addresses(",".join(servers) or os.environ.get("ROTA_ADDR") or _ADDR)
@@ -192,14 +201,24 @@ class Client(Many, Rollouts, Workers):
     ) -> Action:
         """Submits a command or an HTTP call, waits for its end and returns what became of it.
 
+        If that is interrupted, or fails, the action is canceled.
         stdin: what the command finds in its standard input: bytes, text, or what a file has.
         With check, ActionFailed is raised unless that is success. See ``spec`` for
         the other arguments.
         """
+        check_input(stdin, fields)
         process = self.start(argv, stdin=stdin is not None, **fields)
-        if stdin is not None:
-            process.feed(stdin)
-        return process.wait(check=check)
+        try:
+            if stdin is not None:
+                process.feed(stdin)
+            action = process.wait()
+        except BaseException:
+            with contextlib.suppress(Error):
+                process.cancel()  # nobody waits for it
+            raise
+        if check and not action.succeeded:
+            raise ActionFailed(action)
+        return action
 
     def start(self, argv: Sequence[str] | None = None, **fields: Any) -> Process:
         """Submits a command, and returns a Process to talk to it while it runs.
@@ -506,20 +525,21 @@ class Client(Many, Rollouts, Workers):
         for tries in itertools.count():
             of_round = self._overload.enter(give_up) if method == _SUBMIT else 0
             if of_round is None:
-                raise _outcome(self._overload.refusal, unsure)
+                raise _outcome(copy.copy(self._overload.refusal), unsure)  # other threads raise it, too
             server, overloaded = self._current, None
             try:
                 return self._ask(server, method, body, not repeatable, try_s)
             except Error as err:
                 self._after(err, server)
                 overloaded = err if err.code == "resource_exhausted" and err.retry_after is not None else None
-                unsure = unsure or isinstance(err, UnknownOutcome) or err.reason == "UNKNOWN_OUTCOME"
+                lost = isinstance(err, UnknownOutcome) or err.reason in _PROVES_NOTHING
+                unsure = unsure or lost
                 delay = err.retry_after
                 if delay is None or unsure and not harmless and time.monotonic() >= forgotten:
-                    raise _outcome(err, unsure) from None
+                    raise _outcome(err, lost or unsure and not harmless) from None
                 delay = delay * random.uniform(1, 1.5) or _backoff_s(tries)
                 if time.monotonic() + delay > give_up:
-                    raise _outcome(err, unsure and not name.startswith(("Get", "List"))) from None
+                    raise _outcome(err, unsure and not name.startswith(_READS)) from None
             finally:
                 if method == _SUBMIT and overloaded is not None:
                     self._overload.refused(of_round, overloaded)
@@ -661,7 +681,23 @@ def _settings(namespace: str | None, ca: str | None, cert: str | None, key: str 
         cert, key = found("ROTA_CERT") or None, key or found("ROTA_KEY") or None
     if token is None and token_file is None and "ROTA_TOKEN" not in os.environ:
         token_file = found("ROTA_TOKEN_FILE") or None
+    _check_files(ca, cert, key)
     return found("ROTA_NAMESPACE", "") if namespace is None else namespace, ca, cert, key, token_file
+
+
+def _check_files(ca: str | None, cert: str | None, key: str | None) -> None:
+    """Refuses files that say that the connection is to be encrypted, and would not encrypt it."""
+    if (cert is None) != (key is None):
+        given, lacking = ("key", "cert") if cert is None else ("cert", "key")
+        raise ValueError(f"{given} without {lacking}: give both, as arguments or as ROTA_CERT and ROTA_KEY")
+    if cert is not None and ca is None:
+        raise ValueError("cert and key without ca: nothing would be encrypted: give ca, or ROTA_CA, or neither cert nor key")
+
+
+def check_input(stdin: Any, fields: Mapping[str, Any]) -> None:
+    """Refuses input for an action that may begin again: the next attempt would wait for it for ever."""
+    if stdin is not None and fields.get("lossPolicy") == "LOSS_POLICY_RETRY":
+        raise TypeError("stdin is for one attempt: leave out lossPolicy, or give the input as a file or in argv")
 
 
 def _members(nodes: int, members: Sequence[Mapping[str, Any]], selector: Mapping[str, Any] | None) -> dict:

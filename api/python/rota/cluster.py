@@ -30,7 +30,7 @@ import time
 import zipfile
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
 
-from .errors import ActionFailed, Error
+from .errors import ActionFailed, Error, restored
 from .spec import Size, spec
 from .process import CALLS, CODE, Layout, Worker, how
 from .reward import Reward
@@ -56,6 +56,9 @@ class WorkerError(Exception):
         self.rank = rank
         self.trace = trace
         self.ended = ended
+
+    def __reduce__(self):
+        return restored, (type(self), *self.args), self.__dict__
 
 
 class _GivenUp(Exception):
@@ -207,6 +210,8 @@ class Cluster:
         self._pool: concurrent.futures.ThreadPoolExecutor | None = None
         for name, method in inspect.getmembers(worker_cls, callable):
             if (mark := how(method)) is not None:
+                if hasattr(self, name):
+                    raise TypeError(f"{worker_cls.__name__}.{name}: a Cluster has {name!r} of its own: give the method another name")
                 setattr(self, name, functools.partial(getattr(self, "_" + mark["how"]), name, mark))
 
     def __enter__(self) -> Cluster:
@@ -250,7 +255,8 @@ class Cluster:
                 "layout": dataclasses.asdict(self.layout),
             }  # fmt: skip
             argv = [self._python, "-c", "from rota import process; process.main()", json.dumps(about)]
-            env = {**self._env, "PYTHONPATH": CODE}
+            path = [CODE, self._env.get("PYTHONPATH")]
+            env = {**self._env, "PYTHONPATH": ":".join(filter(None, path))}
             action = spec(argv, env=env, cores=r.cores, gpus=r.gpus, name=f"worker {rank}", resizable=False)
             return _Process(rank, hardware, trajectory, trajectory.submit(action)[0])
         except BaseException:
@@ -265,8 +271,20 @@ class Cluster:
     def _call(
         self, worker: _Process, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], stop: threading.Event | None = None
     ) -> Any:
+        """Calls a method of a worker."""
+        return self._carry_out(self._take([worker]), name, args, kwargs, stop)
+
+    def _take(self, workers: Sequence[_Process]) -> _Process:
+        """The least busy worker of some, which is busier from then on."""
         with self._lock:
+            worker = min(workers, key=lambda w: (w.busy, w.rank))
             worker.busy += 1
+        return worker
+
+    def _carry_out(
+        self, worker: _Process, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], stop: threading.Event | None = None
+    ) -> Any:
+        """Calls a method of a worker that was taken."""
         try:
             return worker.call(name, args, kwargs, self._timeout_s, stop)
         except WorkerError as err:
@@ -308,9 +326,7 @@ class Cluster:
             if suited := [worker for worker in workers if worker.hardware == hardware]:
                 workers = suited
                 break
-        with self._lock:
-            worker = min(workers, key=lambda w: (w.busy, w.rank))
-        return self._call(worker, name, args, kwargs)
+        return self._carry_out(self._take(workers), name, args, kwargs)
 
     def _serverless(self, name: str, mark: dict, *args: Any, **kwargs: Any) -> Any:
         """Runs a method here, with a function in the place of one attribute."""
@@ -341,6 +357,8 @@ class Serverless:
         self._fields = fields
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if args and kwargs:
+            raise TypeError("give a function keyword arguments, or positional ones")
         body = kwargs or (args[0] if len(args) == 1 else list(args))
         headers = {"Content-Type": "application/json"}
         call = {"url": self._url, "method": "POST", "headers": headers, "body": json.dumps(body)}

@@ -6,15 +6,17 @@ import concurrent.futures
 import dataclasses
 import http.client
 import json
+import os
 import random
 import ssl
 import threading
 import time
 import urllib.parse
+import weakref
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
 
 from .client import OPEN
-from .errors import Error
+from .errors import Error, restored
 from .names import names_checked, refuse_unknown
 from .rollout import Sample
 from .spec import Size, seconds, size
@@ -45,6 +47,22 @@ class ModelError(Exception):
         self.status = status
         self.body = body
 
+    def __reduce__(self):
+        return restored, (type(self), *self.args), self.__dict__
+
+
+#: The models of this process.
+_models: weakref.WeakSet[Model] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for model in list(_models):
+        model._begin()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
 
 class Model:
     """What generates, over the API of OpenAI, with the standard library. Threads may share it.
@@ -54,13 +72,16 @@ class Model:
     ca: a PEM file with the authority of the gateway's certificate, for https.
     timeout_s: how long it may be silent, in seconds.
     retry_s: how long a request is repeated that nobody has answered, or that should be made
-        later. A turn may be generated twice then, and is answered once.
+        later, from the end of its first try; 0: never. A turn may be generated twice then, and is
+        answered once.
     """
 
     def __init__(self, url: str, *, key: str = "", ca: str | None = None, timeout_s: float = 600.0, retry_s: float = 60.0):
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f'{url!r} is no URL of a gateway: write one such as "http://127.0.0.1:8000"')
+        if not retry_s >= 0:
+            raise ValueError(f"retry_s={retry_s!r}: a time in seconds, or 0 to make each request once")
         self.url = url.rstrip("/")
         self._where = (parts.hostname, parts.port)
         self._path = parts.path.rstrip("/")
@@ -69,6 +90,14 @@ class Model:
         self._timeout_s = timeout_s
         self._retry_s = retry_s
         self._idle: list[http.client.HTTPConnection] = []
+        self._begin()
+        _models.add(self)
+
+    def _begin(self) -> None:
+        """Makes what no other process may use, at the beginning and after a fork."""
+        for connection in self._idle:
+            connection.close()  # the process that was forked goes on to use it
+        self._idle = []
         self._lock = threading.Lock()
 
     def ask(self, path: str, body: Mapping[str, Any], trajectory: int = 0) -> dict:
@@ -81,7 +110,8 @@ class Model:
         return self._until_answered(path, json.dumps(body).encode(), headers)
 
     def _until_answered(self, path: str, text: bytes, headers: Mapping[str, str]) -> dict:
-        give_up, pause = time.monotonic() + self._retry_s, 0.05
+        give_up: float | None = None
+        pause = 0.05
         while True:
             try:
                 status, answer, later = self._try(path, text, headers)
@@ -90,6 +120,8 @@ class Model:
                 error: Exception = ModelError(status, answer)
             except (OSError, http.client.HTTPException) as err:
                 error, later = err, 0.0
+            if give_up is None:
+                give_up = time.monotonic() + self._retry_s
             if later is None or time.monotonic() + max(pause, later) > give_up:
                 raise error
             time.sleep(later or pause * random.uniform(0.5, 1))
@@ -148,7 +180,8 @@ class Episode(Trajectory):
         self.rollout = rollout
         self.group = group
         self.prompt = rollout.prompts[group]
-        self.sampled = False
+        self.sampled = False  # its sample is used
+        self._put = False  # its sample was put into the buffer, or refused
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **body: Any) -> dict:
         """One turn of the model: the message that it answers.
@@ -172,7 +205,8 @@ class Episode(Trajectory):
         policy has moved on by more versions than the rollout allows.
         """
         accepted, _ = self.client.put_sample(self.id, reward=reward, tokens=tokens, reference=reference)
-        self.sampled = True
+        self._put = True
+        self.sampled = self.sampled or accepted
         return accepted
 
 
@@ -182,7 +216,8 @@ class Summary:
 
     used, unused: samples that were put into the buffer, and that were refused.
     ended: episodes that rota closed: their group was complete, or they were too old.
-    failed: episodes whose loop raised an exception; the last of these is ``error``.
+    failed: episodes whose loop raised an exception. ``error`` is the last of these exceptions, also of
+        a loop that raised one after its sample was used.
     """
 
     used: int = 0
@@ -331,10 +366,12 @@ class Rollout:
         """Runs one episode, and says what became of it as Summary counts it."""
         try:
             reward = loop(episode)
-            if reward is None or episode.sampled:
+            if reward is None or episode._put:
                 return ("used" if episode.sampled else "unused"), None
             return ("used" if episode.sample(reward) else "unused"), None
         except Exception as err:
+            if episode.sampled:
+                return "used", err
             if self._ended(episode):
                 return "ended", None
             return "failed", err

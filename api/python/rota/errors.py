@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 
 class Error(Exception):
@@ -21,7 +22,12 @@ class Error(Exception):
 
 
 class UnknownOutcome(Error):
-    """The last try got no answer: what was asked for may have been done or not."""
+    """No answer says it: what was asked for may have been done or not."""
+
+
+def restored(kind: type[BaseException], *args: Any) -> BaseException:
+    """An exception that was pickled, of a class whose __init__ takes other arguments than its text."""
+    return kind.__new__(kind, *args)
 
 
 class ActionFailed(Exception):
@@ -30,6 +36,9 @@ class ActionFailed(Exception):
     def __init__(self, action):
         super().__init__(_end(action))
         self.action = action
+
+    def __reduce__(self):
+        return restored, (type(self), *self.args), self.__dict__
 
 
 def _end(action) -> str:
@@ -47,15 +56,19 @@ class TurnLost(Exception):
     """The lease of a turn ran out, or its place in the line: others may have the group.
 
     ``turn`` says which. What was computed since is not known to have had the group
-    alone.
+    alone. It is None in an exception that comes from another process.
     """
 
     def __init__(self, turn, why: str):
         super().__init__(f"turn {turn.id} of {turn.deployment} is lost: {why}")
         self.turn = turn
 
+    def __reduce__(self):
+        return restored, (type(self), *self.args), {**self.__dict__, "turn": None}
 
-#: Codes that a server of rota does not explain: another try may do better.
+
+#: Codes that a server of rota does not explain: another try may do better. They do not say that
+#: nothing was done.
 TRANSIENT = {"unavailable", "unknown", "internal", "aborted", "canceled", "deadline_exceeded"}
 
 
@@ -65,11 +78,14 @@ def from_answer(status: int, body: bytes) -> Error:
         answer = json.loads(body)
         code, message = answer["code"], answer.get("message", "")
     except (ValueError, KeyError, TypeError):
-        code = "unavailable" if status in (408, 429, 502, 503, 504) else "unknown"
-        return Error(f"HTTP status {status}", code, retry_after=0.0 if code == "unavailable" else None)
+        if status in (408, 502, 503, 504):  # a proxy, which may have passed the call on
+            return UnknownOutcome(f"HTTP status {status}", retry_after=0.0)
+        if status == 429:
+            return Error(f"HTTP status {status}", retry_after=0.0)
+        return Error(f"HTTP status {status}", "unknown")
     for detail in answer.get("details", []):
         if detail.get("type") == "rota.v1.ErrorDetail":
             about = detail.get("debug", {})
             delay = about.get("retryDelay")
             return Error(message, code, about.get("reason", ""), None if delay is None else float(delay.rstrip("s")))
-    return Error(message, code, retry_after=0.0 if code in TRANSIENT else None)
+    return UnknownOutcome(message, code, retry_after=0.0) if code in TRANSIENT else Error(message, code)

@@ -7,7 +7,7 @@ import dataclasses
 import secrets
 from typing import TYPE_CHECKING, Iterator, List
 
-from .errors import Error
+from .errors import Error, UnknownOutcome
 from .names import names_checked
 
 if TYPE_CHECKING:
@@ -72,13 +72,20 @@ class Files:
         return File.of(self._call("StatFile", path)["file"])
 
     def read(self, path: str) -> bytes:
-        """The whole content of a regular file."""
-        content = bytearray()
+        """The whole content of a regular file.
+
+        It is read in pieces. Raises Error with the code "aborted" if the size changes meanwhile.
+        """
+        content, sizes = bytearray(), set()
         while True:
             answer = self._call("ReadFile", path, offset=str(len(content)))
             data = base64.b64decode(answer.get("data", ""))
             content += data
-            if not data or len(content) >= int(answer.get("sizeBytes", 0)):
+            size = int(answer.get("sizeBytes", 0))
+            sizes.add(size)
+            if len(sizes) > 1 or not data and len(content) < size:
+                raise Error(f"{path} was changed while it was read", "aborted", retry_after=0.0)
+            if len(content) >= size:
                 return bytes(content)
 
     def read_text(self, path: str, encoding: str = "utf-8") -> str:
@@ -106,7 +113,10 @@ class Files:
 
     def _name(self, temporary: str, path: str, size: int) -> None:
         try:
-            self.move(temporary, path)
+            try:
+                self.move(temporary, path)
+            except UnknownOutcome:
+                self.move(temporary, path)  # if that was done, there is nothing to move any more
         except Error as err:
             # A call that was repeated may find that done.
             if err.reason != "FILE_NOT_FOUND" or self.stat(path).size != size:

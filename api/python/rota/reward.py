@@ -25,6 +25,7 @@ import traceback
 from typing import Any, Callable
 
 from .episode import Model
+from .threads import in_thread
 
 
 class Reward:
@@ -62,7 +63,7 @@ class AsyncReward:
         self.blocking = Reward(name, gateway, **options)
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return await asyncio.to_thread(self.blocking, *args, **kwargs)
+        return await in_thread(self.blocking, *args, **kwargs)
 
 
 #: Paths at which verl asks a model, and where in the answer it looks for the score.

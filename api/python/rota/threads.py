@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextvars
 import functools
 import os
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar
+
+Done = TypeVar("Done")
 
 
 def _new_pool() -> concurrent.futures.ThreadPoolExecutor:
@@ -20,9 +23,10 @@ def _new_pool() -> concurrent.futures.ThreadPoolExecutor:
 _pool = _new_pool()
 
 
-async def in_thread(call: Callable[..., Any], *args: Any) -> Any:
-    """Runs a blocking call beside the loop."""
-    return await asyncio.get_running_loop().run_in_executor(_pool, functools.partial(call, *args))
+async def in_thread(call: Callable[..., Done], /, *args: Any, **kwargs: Any) -> Done:
+    """Runs a blocking call beside the loop, with the context variables of the caller."""
+    run = functools.partial(contextvars.copy_context().run, call, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(_pool, run)
 
 
 def in_background(call: Callable[[], Any]) -> None:

@@ -25,12 +25,12 @@ _OVER = ("TURN_NOT_FOUND", "TURN_ENDED", "TURN_FENCED")
 _RAN_OUT = "its lease ran out"
 
 # A clock that goes on while the machine sleeps, where there is one.
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 
 
 def now() -> float:
     """Seconds of the clock that leases are counted on."""
-    return time.clock_gettime(_CLOCK)
+    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
 
 
 @names_checked

@@ -82,6 +82,70 @@ class Signatures(unittest.TestCase):
 
         asyncio.run(main())
 
+    def test_a_runtime_is_closed_although_a_session_cannot_be_ended(self):
+        async def main():
+            runtime = swerex.RotaRuntime(addr="127.0.0.1:1")
+
+            async def fails():
+                raise rota.Error("no server answers")
+
+            runtime._sessions["a"] = types.SimpleNamespace(close=fails)
+            with self.assertRaises(rota.Error):
+                await runtime.close()
+            self.assertTrue(runtime.place._closed)
+
+        asyncio.run(main())
+
+    def test_an_interrupt_waits_for_no_write(self):
+        written, free = [], threading.Event()
+
+        class Client:
+            names = iter("abc")
+
+            def request_id(self):
+                return next(self.names)
+
+            retry_s = 30.0
+
+            def call(self, method, request):
+                written.append(request["writer"])
+                if request["writer"] == "a":
+                    free.wait(60)
+                return {"attempt": 1, "offset": "1"}
+
+            def stream(self, *_):
+                raise rota.Error("it is lost", "not_found")
+
+        async def main():
+            talk = swerex._Talk(rota.Process(Client(), 7))
+            blocked = asyncio.ensure_future(talk.say("x"))
+            while not written:
+                await asyncio.sleep(0.01)
+            await talk.interrupt()
+            self.assertFalse(blocked.done())
+            free.set()
+            await blocked
+            await talk.end()  # what its reader ran into is of no interest
+            self.assertEqual(written, ["a", "b"])
+
+        asyncio.run(main())
+
+    def test_only_a_file_that_is_not_there_is_missing(self):
+        def cat(code, stderr, reason="EXITED"):
+            action = rota.Action({"id": "1", "state": "ACTION_STATE_FAILED", "result": {"reason": "END_REASON_" + reason, "exitCode": code}})
+            action.stderr_bytes = stderr
+            return action
+
+        sandbox = slime.RotaSandbox(addr="127.0.0.1:1")
+        gone, denied = cat(1, b"cat: /x: No such file or directory\n"), cat(1, b"cat: /x: Permission denied\n")
+        with mock.patch.object(sandbox._place, "run", return_value=gone):
+            self.assertEqual(asyncio.run(sandbox.read_file("/x")), "")
+        for other in (denied, cat(None, b"", "NODE_LOST")):
+            with mock.patch.object(sandbox._place, "run", return_value=other), self.assertRaises(rota.ActionFailed):
+                asyncio.run(sandbox.read_file("/x"))
+        with mock.patch.object(sandbox._place, "run", side_effect=rota.Error("nobody answers")), self.assertRaises(rota.Error):
+            asyncio.run(sandbox.read_file("/x"))
+
     def test_what_is_not_there_is_no_attribute(self):
         for module in (swerex, verl, skyrl):
             with self.assertRaises(AttributeError):

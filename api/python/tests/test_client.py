@@ -5,8 +5,11 @@ import http.server
 import json
 import os
 import socket
+import pickle
 import tempfile
 import threading
+import time
+import types
 import unittest
 from unittest import mock
 
@@ -219,7 +222,123 @@ class Calls(unittest.TestCase):
             answer.clear()
             with Slow(SUBMITTED) as server:
                 asyncio.run(main(rota.AsyncClient(server.address), **about))
+                end = time.monotonic() + 60
+                while last and len(server.asked) < 2 and time.monotonic() < end:  # a thread cancels them
+                    time.sleep(0.01)
             self.assertEqual(server.asked[1:], [last] if last else [])
+
+
+class Doubts(unittest.TestCase):
+    """Answers that do not say whether a call was carried out."""
+
+    def client(self, *servers, **options):
+        client = rota.Client(*servers, **options)
+        self.addCleanup(client.close)
+        return client
+
+    def test_what_a_proxy_says_proves_nothing(self):
+        bare = (503, {}, {"code": "unavailable", "message": "upstream"})
+        unreachable = refusal(503, "unavailable", "LEADER_UNREACHABLE", "0.010s")
+        for answer in (*((status, {}, {"proxy": 1}) for status in (408, 502, 503, 504)), bare, unreachable):
+            with Server(answer, (200, {}, {})) as server:
+                with self.assertRaises(rota.UnknownOutcome):
+                    self.client(server.address).call("QuotaService/CreateQuota", {"name": "x"})
+            self.assertEqual(len(server.asked), 1, answer)
+            with Server(answer, SUBMITTED) as server:
+                self.assertEqual(self.client(server.address).submit(rota.spec(["true"])), [7])
+        with Server((429, {}, {"proxy": 1}), (200, {}, {})) as server:
+            self.client(server.address).call("QuotaService/CreateQuota", {"name": "x"})
+        self.assertEqual(len(server.asked), 2)
+
+    def test_what_may_be_done_twice_is_repeated(self):
+        for method in ("A/SummarizeActions", "A/ExplainModel", "A/AdviseRatio", "A/PauseTrajectory", "A/UpdateWorker", "A/RegisterWorker"):
+            with Server(LOST, (200, {}, {"x": 1})) as server:
+                self.assertEqual(self.client(server.address).call(method), {"x": 1})
+
+    def test_a_refusal_after_a_lost_try_is_one_where_that_does_not_matter(self):
+        gone = refusal(404, "not_found", "ACTION_NOT_FOUND")
+        for method, sure in (("A/GetAction", True), ("A/CancelActions", True), ("A/SignalAction", False)):
+            with Server(LOST, gone) as server:
+                with self.assertRaises(rota.Error) as caught:
+                    self.client(server.address).call(method, {"requestId": "x"})
+            self.assertEqual(isinstance(caught.exception, rota.UnknownOutcome), not sure, method)
+            self.assertEqual(caught.exception.reason, "ACTION_NOT_FOUND")
+
+    def test_a_fork_is_there_although_its_snapshot_stays(self):
+        snapshot = (200, {}, {"snapshot": {"id": "3", "state": "SNAPSHOT_STATE_READY"}})
+        opened = (200, {}, {"trajectory": {"id": "8"}})
+        with Server(snapshot, opened, refusal(400, "failed_precondition", "X")) as server:
+            self.assertEqual(rota.Trajectory(self.client(server.address), 7).fork().id, 8)
+        self.assertEqual([path.rpartition("/")[2] for path, _ in server.asked], ["CreateSnapshot", "OpenTrajectory", "DeleteSnapshot"])
+
+    def test_settings_that_cannot_be_meant_are_refused(self):
+        lone = ({"cert": "c", "key": "k"}, {"ca": "a", "cert": "c"}, {"ca": "a", "key": "k"}, {"key": "k"})
+        for wrong in (*lone, {"retry_s": 0}, {"retry_s": -1.0}):
+            with self.assertRaisesRegex(ValueError, "give"):
+                rota.Client("127.0.0.1:1", **wrong)
+
+    def test_a_run_that_is_interrupted_cancels_its_action(self):
+        for err in (KeyboardInterrupt(), ValueError("the file is broken")):
+
+            def broken(_):
+                raise err
+
+            with Server(SUBMITTED, NO_LEADER, (200, {}, {})) as server:
+                with self.assertRaises(type(err)):
+                    self.client(server.address).run(["cat"], stdin=types.SimpleNamespace(read=broken))
+            self.assertEqual(server.asked[-1], ("/rota.v1.ActionService/CancelActions", {"ids": ["7"]}))
+
+    def test_a_run_that_fails_is_over(self):
+        failed = (200, {}, {"action": {"id": "7", "state": "ACTION_STATE_FAILED"}})
+        with Server(SUBMITTED, failed) as server:
+            with self.assertRaises(rota.ActionFailed):
+                self.client(server.address).run(["false"], check=True)
+        self.assertEqual(server.asked[-1][0], "/rota.v1.ActionService/GetAction")
+
+    def test_a_coroutine_is_canceled_although_its_action_cannot_be(self):
+        class Refuses(Server):
+            def answer(self, path, body):
+                answer = super().answer(path, body)
+                return refusal(400, "failed_precondition", "X") if path.endswith("CancelActions") else answer
+
+        async def main(address):
+            async with rota.AsyncClient(address) as client:
+                run = asyncio.ensure_future(client.run(["sleep", "99"]))
+                while len(server.asked) < 2:
+                    await asyncio.sleep(0.01)
+                run.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await run
+
+        with Refuses(SUBMITTED, (200, {}, {"action": {"id": "7", "state": "ACTION_STATE_RUNNING"}})) as server:
+            asyncio.run(main(server.address))
+        self.assertEqual(server.asked[-1][0], "/rota.v1.ActionService/CancelActions")
+
+    def test_input_is_for_one_attempt(self):
+        with self.assertRaises(TypeError):
+            rota.Client("127.0.0.1:1").run(["cat"], stdin="x", lossPolicy="LOSS_POLICY_RETRY")
+        with self.assertRaises(TypeError):
+            asyncio.run(rota.AsyncClient("127.0.0.1:1").run(["cat"], stdin="x", lossPolicy="LOSS_POLICY_RETRY"))
+
+
+class Exceptions(unittest.TestCase):
+    def test_they_can_be_sent_to_another_process(self):
+        action = rota.Action({"id": "7", "state": "ACTION_STATE_FAILED", "result": {"reason": "END_REASON_EXITED", "exitCode": 3}})
+        turn = types.SimpleNamespace(id=4, deployment="a/b", lock=threading.Lock())
+        for err, fields in (
+            (rota.Error("m", "not_found", "R", 2.0), ("code", "reason", "retry_after")),
+            (rota.UnknownOutcome("m", "aborted"), ("code",)),
+            (rota.ModelError(429, b'{"error": {"message": "slow"}}'), ("status", "body")),
+            (rota.WorkerError(3, "m", "trace", True), ("rank", "trace", "ended")),
+            (rota.ActionFailed(action), ()),
+            (rota.TurnLost(turn, "why"), ()),
+        ):
+            back = pickle.loads(pickle.dumps(err))
+            self.assertEqual((type(back), str(back)), (type(err), str(err)))
+            for field in fields:
+                self.assertEqual(getattr(back, field), getattr(err, field))
+        self.assertEqual(pickle.loads(pickle.dumps(rota.ActionFailed(action))).action.exit_code, 3)
+        self.assertIsNone(pickle.loads(pickle.dumps(rota.TurnLost(turn, "why"))).turn)
 
 
 class Throttled(unittest.TestCase):

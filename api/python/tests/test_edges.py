@@ -2,13 +2,15 @@
 
 import asyncio
 import concurrent.futures
+import copy
 import json
 import threading
+import types
 import unittest
 import unittest.mock
 
 import rota
-from rota import cluster
+from rota import cluster, process
 
 from tests.test_client import Server, refusal
 from tests.test_episode import Cluster
@@ -150,6 +152,42 @@ class Workers(unittest.TestCase):
                     workers.add(1)
         self.assertEqual((caught.exception.rank, caught.exception.ended), (1, True))
         self.assertEqual([worker.busy for worker in workers.workers], [0, 0, 0])
+
+    def test_a_cluster_for_asyncio_has_the_attributes_of_one(self):
+        workers = rota.AsyncCluster(rota.AsyncClient("127.0.0.1:1"), Adder, {"cpu": {"workers": 2}})
+        workers.step = 7
+        self.assertEqual((workers.blocking.step, workers.step, workers.world_size, workers.workers), (7, 7, 2, []))
+        self.assertEqual((workers.layout.dp, workers.worker_cls), (2, Adder))
+        self.assertEqual(copy.copy(workers).step, 7)
+        self.assertTrue(asyncio.iscoroutinefunction(workers.add))
+        for name in ("_pool", "__getstate_of_nobody__", "gone"):
+            with self.assertRaises(AttributeError):
+                getattr(workers, name)
+
+    def test_a_method_cannot_take_the_place_of_what_a_cluster_has(self):
+        for name in ("step", "close", "workers", "client", "layout", "deployment", "resources", "_all"):
+            wrong = type("Wrong", (Adder,), {name: rota.register(lambda self: None), "__module__": "tests.workers"})
+            with self.assertRaisesRegex(TypeError, f"Wrong.{name}:"):
+                rota.Cluster(rota.Client("127.0.0.1:1"), wrong, {"cpu": {}})
+
+    def test_workers_find_the_modules_of_their_user(self):
+        submitted = []
+        files = types.SimpleNamespace(write=lambda *_: None, mkdir=lambda *_: None)
+        trajectory = types.SimpleNamespace(files=files, submit=lambda one: submitted.append(one) or [1])
+        client = types.SimpleNamespace(trajectory=lambda *_, **__: trajectory)
+        for env, want in ((None, process.CODE), ({"PYTHONPATH": "/mine:/yours"}, process.CODE + ":/mine:/yours")):
+            workers = rota.Cluster(client, Adder, {"cpu": {}}, env=env)
+            workers._start(0, "cpu", workers.resources["cpu"], b"")
+            self.assertEqual(submitted.pop()["command"]["env"]["PYTHONPATH"], want)
+
+    def test_the_least_busy_worker_is_taken_at_once(self):
+        workers = rota.Cluster(rota.Client("127.0.0.1:1"), Adder, {"cpu": {"workers": 2}})
+        both = [cluster._Process(n, "cpu", Trajectory(None), n) for n in range(2)]
+        self.assertEqual([workers._take(both).rank for _ in range(4)], [0, 1, 0, 1])
+
+    def test_a_function_takes_arguments_of_one_kind(self):
+        with self.assertRaises(TypeError):
+            rota.Serverless(rota.Client("127.0.0.1:1"), "http://127.0.0.1:1/")("a", b="c")
 
     def test_all_workers_are_closed_although_one_cannot_be(self):
         closed = []

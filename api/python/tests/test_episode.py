@@ -1,11 +1,15 @@
 """Rollouts and workers, against servers that answer what a test wants."""
 
 import asyncio
+import contextlib
+import http.client
 import itertools
 import json
+import os
 import pathlib
 import tempfile
 import threading
+import time
 import types
 import unittest
 
@@ -96,6 +100,30 @@ class Rollouts(unittest.TestCase):
             summary = rollout.run(loop)
         self.assertEqual((summary.used, summary.failed, str(summary.error)), (1, 1, "once"))
         self.assertEqual(server.open, set(), "each episode is closed")
+
+    def test_a_sample_that_was_refused_is_not_used(self):
+        class Stale(Cluster):
+            """Refuses the first sample: the policy has moved on."""
+
+            def PutSample(self, body):
+                if int(body["trajectoryId"]) == 1:
+                    self.open.discard(1)
+                    return 200, {}, {"accepted": False, "state": "ROLLOUT_MEMBER_STATE_STALE"}
+                return super().PutSample(body)
+
+        for loop in (lambda episode: 1.0, lambda episode: episode.sample(1.0) and None, lambda episode: float(episode.sample(1.0))):
+            with Stale(1) as server, rota.Rollout(self.client(server), "coder", ["a"]) as rollout:
+                summary = rollout.run(loop)
+            self.assertEqual((summary.used, summary.unused, summary.ended, summary.failed), (1, 1, 0, 0))
+
+    def test_a_loop_that_fails_after_its_sample_was_used_has_used_it(self):
+        def loop(episode):
+            episode.sample(1.0)
+            raise ValueError("too late")
+
+        with Cluster(1) as server, rota.Rollout(self.client(server), "coder", ["a"]) as rollout:
+            summary = rollout.run(loop)
+        self.assertEqual((summary.used, summary.ended, summary.failed, str(summary.error)), (1, 0, 0, "too late"))
 
     def test_an_episode_that_always_fails_is_given_up(self):
         def loop(episode):
@@ -216,6 +244,45 @@ class Models(unittest.TestCase):
             self.assertEqual(model.ask("/v1/completions", {"prompt": "x"}), {"choices": []})
             model.close()
         self.assertEqual(len(gateway.asked), 4)
+
+    def test_time_for_repetitions_begins_with_the_first_failure(self):
+        class Slow(Server):
+            def answer(self, path, body):
+                if not self.asked:
+                    time.sleep(0.4)
+                return super().answer(path, body)
+
+        with Slow(LOST, (200, {}, {"choices": []})) as gateway:
+            model = rota.Model("http://" + gateway.address, retry_s=0.3)
+            self.assertEqual(model.ask("/v1/completions", {"prompt": "x"}), {"choices": []})
+            model.close()
+
+    def test_requests_are_made_once_if_there_is_no_time_for_more(self):
+        with Server(LOST) as gateway:
+            with self.assertRaises(http.client.HTTPException):
+                rota.Model("http://" + gateway.address, retry_s=0).ask("/v1/completions", {"prompt": "x"})
+        self.assertEqual(len(gateway.asked), 1)
+        with self.assertRaises(ValueError):
+            rota.Model("http://127.0.0.1:1", retry_s=-1)
+
+    @unittest.skipUnless(hasattr(os, "fork"), "this system does not fork")
+    def test_a_forked_process_has_connections_of_its_own(self):
+        with Server((200, {}, {"choices": []})) as gateway:
+            model = rota.Model("http://" + gateway.address)
+            model.ask("/v1/completions", {"prompt": "x"})
+            with model._lock:  # as if another thread had it, which is not there in the child
+                child = os.fork()
+                if child == 0:
+                    ended = 1
+                    with contextlib.suppress(BaseException):
+                        held = len(model._idle)
+                        model.ask("/v1/completions", {"prompt": "x"})
+                        ended = held
+                    os._exit(ended)
+                self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+            model.ask("/v1/completions", {"prompt": "x"})
+            model.close()
+        self.assertEqual(len(gateway.asked), 3)
 
     def test_what_is_wrong_is_not_asked_again(self):
         with Server((400, {}, {"error": {"message": "no prompt"}})) as gateway:

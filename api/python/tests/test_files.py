@@ -5,7 +5,7 @@ import unittest
 
 import rota
 
-from .test_client import LOST, Server
+from .test_client import LOST, Server, refusal
 
 
 class Home(Server):
@@ -55,6 +55,32 @@ class Files(unittest.TestCase):
             self.assertEqual(server.files, {name: b"x"})
             temporary = server.asked[0][1]["path"]
             self.assertLessEqual(len(temporary.encode()), 255)
+
+    def trajectory(self, server):
+        client = rota.Client(server.address)
+        self.addCleanup(client.close)
+        return rota.Trajectory(client, 5)
+
+    def test_a_file_that_changes_while_it_is_read_is_not_mixed(self):
+        def piece(data, size):
+            return 200, {}, {"data": base64.b64encode(data).decode(), "sizeBytes": str(size)}
+
+        with Server(piece(b"ab", 4), piece(b"cd", 4)) as server:
+            self.assertEqual(self.trajectory(server).files.read("f"), b"abcd")
+        for second in (piece(b"cd", 5), piece(b"", 2), piece(b"", 4)):
+            with Server(piece(b"ab", 4), second) as server:
+                with self.assertRaises(rota.Error) as caught:
+                    self.trajectory(server).files.read("f")
+            self.assertEqual(caught.exception.code, "aborted")
+
+    def test_a_file_gets_its_name_although_an_answer_is_lost(self):
+        gone, done = refusal(404, "not_found", "FILE_NOT_FOUND"), (200, {}, {})
+        stat = (200, {}, {"file": {"sizeBytes": "1"}})
+        for answers in ([LOST, done], [LOST, gone, stat]):
+            with Server(done, *answers) as server:
+                self.trajectory(server).files.write("f", "x")
+            self.assertEqual([path.rpartition("/")[2] for path, _ in server.asked][:3], ["WriteFile", "MoveFile", "MoveFile"])
+            self.assertEqual(len(server.asked), 1 + len(answers))
 
 
 if __name__ == "__main__":

@@ -76,6 +76,17 @@ class Throttle(unittest.TestCase):
 
 
 class Submissions(unittest.TestCase):
+    def test_each_thread_raises_an_exception_of_its_own(self):
+        with rota.Client("127.0.0.1:1", retry_s=5.0) as client:
+            client._overload.refused(client._overload.enter(1e18), full(60))
+            errors = []
+            for _ in range(2):
+                with self.assertRaises(rota.Error) as caught:
+                    client.submit(rota.spec(["true"]))
+                errors.append(caught.exception)
+        self.assertIsNot(errors[0], errors[1])
+        self.assertEqual([(err.reason, err.retry_after, str(err)) for err in errors], [("QUEUE_FULL", 60, "full")] * 2)
+
     def test_a_client_sends_all_once_there_is_room(self):
         refusals = [refusal(429, "resource_exhausted", "QUEUE_FULL", "0.050s")] * 3
         with Server(*refusals, SUBMITTED) as server, rota.Client(server.address) as client:

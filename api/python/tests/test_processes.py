@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import contextvars
 import http.client
 import os
 import socket
@@ -12,6 +13,7 @@ import unittest
 from unittest import mock
 
 import rota
+from rota.threads import in_thread
 
 from .test_client import SUBMITTED, Handler, Server
 
@@ -72,9 +74,45 @@ class Processes(unittest.TestCase):
         with mock.patch.dict(os.environ, {"ROTA_ADDR": " a:7400, b:7400 ,"}):
             self.assertEqual(rota.Client()._servers, ["a:7400", "b:7400"])
             self.assertEqual(rota.Client("c:1", " d:2")._servers, ["c:1", "d:2"])
-        for bad in ("a b:7400", "a:port", " , "):
-            with self.assertRaises(ValueError):
+            self.assertEqual(rota.Client("[::1]:7400")._servers, ["[::1]:7400"])
+        for bad in ("a b:7400", "a:port", "10.0.0.1", "http://a:7400", "a:", "::1:7400"):
+            with self.assertRaisesRegex(ValueError, "host:port"):
                 rota.Client(bad)
+        with self.assertRaises(ValueError):
+            rota.Client(" , ")
+
+    def test_calls_that_wait_for_each_other_need_no_threads_of_the_loop(self):
+        about = contextvars.ContextVar("about")
+
+        class Waits(Server):
+            """Answers calls when there are as many as a test makes at a time."""
+
+            def __init__(self):
+                super().__init__((200, {}, {"trajectory": {"id": "1"}, "x": 1}))
+                self.together = threading.Barrier(4, timeout=60)
+
+            def answer(self, path, body):
+                if not path.endswith("CloseTrajectory"):
+                    self.together.wait()
+                return super().answer(path, body)
+
+        async def main(server):
+            asyncio.get_running_loop().set_default_executor(concurrent.futures.ThreadPoolExecutor(1))
+            about.set("mine")
+            self.assertEqual(await in_thread(about.get), "mine")
+            async with rota.AsyncClient(server.address) as client:
+
+                async def open_one():
+                    async with client.trajectory():
+                        pass
+
+                judge = rota.AsyncReward("judge", "http://" + server.address)
+                # What opens can be undone, and is another way to a thread.
+                await asyncio.gather(client.call("X/GetX"), client.call("X/GetX"), judge(call="x"), open_one())
+                judge.blocking.close()
+
+        with Waits() as server:
+            asyncio.run(main(server))
 
     def test_waiting_for_output_leaves_the_threads_of_the_loop_alone(self):
         async def main(server):

@@ -11,7 +11,9 @@ import signal
 import socket
 import struct
 import threading
+import types
 import unittest
+from unittest import mock
 
 import rota
 
@@ -51,6 +53,55 @@ class Input(unittest.TestCase):
             process = self.process(server)
             with self.assertRaises(rota.UnknownOutcome):
                 process.client.call("StreamService/WriteActionInput", {"actionId": "7", "data": "eA=="})
+
+    def test_writes_of_several_threads_follow_each_other(self):
+        class Pipe(Server):
+            """Takes two bytes at a time, as far as they are new."""
+
+            def __init__(self):
+                super().__init__(None)
+                self.arrived, self.lock = b"", threading.Lock()
+
+            def answer(self, path, body):
+                with self.lock:
+                    at, data = int(body["offset"]), base64.b64decode(body["data"])
+                    self.arrived += data[max(len(self.arrived) - at, 0) :][:2]
+                    return took(len(self.arrived), body["eof"])
+
+        with Pipe() as server:
+            process = self.process(server)
+            threads = [threading.Thread(target=process.write, args=(letter * 20,)) for letter in "abcd"]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            process.close_stdin()
+        self.assertEqual(sorted(server.arrived[at : at + 20] for at in range(0, 80, 20)), [letter * 20 for letter in (b"a", b"b", b"c", b"d")])
+
+    def test_output_that_was_quiet_for_long_survives_a_lost_connection(self):
+        chunk = {"attempt": 1, "stream": "OUTPUT_STREAM_STDOUT"}
+        a, b = {"chunk": {**chunk, "data": "YQ=="}}, {"chunk": {**chunk, "data": "Yg==", "offset": "1"}}
+        lost, at = rota.Error("the stream was cut off", retry_after=0.0), 0.0
+        # What a stream does: it sends a message, is silent for so many seconds, or is lost.
+        streams = iter([[a, 1000, lost], [20, lost], [b, 1000, lost], [20, lost], [20, lost]])
+
+        def stream(*_):
+            nonlocal at
+            for event in next(streams):
+                if event is lost:
+                    raise lost
+                if isinstance(event, int):
+                    at += event
+                else:
+                    yield event
+
+        client = types.SimpleNamespace(retry_s=30.0, request_id=lambda: "w", stream=stream)
+        clock = types.SimpleNamespace(monotonic=lambda: at, sleep=lambda _: None)
+        seen = []
+        with mock.patch("rota.background.time", clock), self.assertRaises(rota.Error):
+            for piece in rota.Process(client, 7).output():
+                seen.append(piece.data)
+        self.assertEqual(seen, [b"a", b"b"])
 
     def test_a_signal_has_one_request_id(self):
         with Server(LOST, (200, {}, {"attempt": 1})) as server:

@@ -4,8 +4,10 @@ import asyncio
 import threading
 import time
 import unittest
+from unittest import mock
 
 import rota
+from rota.turn import now
 
 from .test_client import LOST, NO_LEADER, Server, refusal
 
@@ -139,6 +141,13 @@ class Group(Server):
 
     def GetTurn(self, body):
         return 200, {}, {"turn": self.turns[int(body["turnId"])]}
+
+
+class Clocks(unittest.TestCase):
+    def test_leases_are_counted_where_there_is_only_the_clock_of_python(self):
+        with mock.patch("rota.turn._CLOCK", None):
+            before = time.monotonic()
+            self.assertTrue(before <= now() <= time.monotonic())
 
 
 class Case(unittest.TestCase):

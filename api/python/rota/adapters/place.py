@@ -20,6 +20,9 @@ _OPTIONS = {
     "addr", "namespace", "image", "network", "memory", "cores", "env", "dir", "lifetime_s", "idle_timeout_s", "labels", "name", "pool", "timeout_s",
 }
 
+#: What commands say of a file that is not there.
+_NOT_THERE = "No such file or directory"
+
 
 class Place:
     """A trajectory that is opened when it is first used.
@@ -82,9 +85,10 @@ class Place:
                 return self.trajectory.files.read(path)
             except Error as err:
                 raise _missing(err, path) from None
-        action = self.run(["cat", "--", path])
-        if not action.succeeded:
-            raise FileNotFoundError(action.stderr.strip() or f"{path}: {action.reason}")
+        action = self.run(["cat", "--", path], env={"LC_ALL": "C"})
+        if action.exit_code and _NOT_THERE in action.stderr:
+            raise FileNotFoundError(action.stderr.strip())
+        self._must(action)
         if action.truncated:
             raise Error(f"{path} is larger than the output that a node keeps: give a path below the trajectory's directory")
         return action.stdout_bytes

@@ -16,7 +16,7 @@ import pathlib
 import shlex
 from typing import Any, Dict, Optional, Tuple, Union
 
-from ..errors import ActionFailed, Error
+from ..errors import ActionFailed
 from ..threads import in_background, in_thread
 from .place import Place, exit_code
 
@@ -69,5 +69,5 @@ class RotaSandbox:
         """What a file has, as text. Like slime's own, empty for one that is not there."""
         try:
             return (await in_thread(self._place.read, sandbox_path)).decode(errors="replace")
-        except (FileNotFoundError, Error):
+        except FileNotFoundError:
             return ""

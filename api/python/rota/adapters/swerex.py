@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import contextlib
 import dataclasses
 import logging
 import pathlib
@@ -24,6 +25,7 @@ import secrets
 from typing import Any
 
 from ..background import Process
+from ..errors import Error
 from ..spec import Action
 from .lazy import Types, subclass
 from ..threads import in_thread
@@ -158,6 +160,7 @@ class _Talk:
 
     def __init__(self, process: Process):
         self.process = process
+        self._interrupts = Process(process.client, process.id)  # a writer that waits for no other
         self._text = ""
         self._news = asyncio.Event()
         self._ended = False
@@ -200,10 +203,14 @@ class _Talk:
     async def say(self, text: str) -> None:
         await in_thread(self.process.write, text)
 
+    async def interrupt(self) -> None:
+        await in_thread(self._interrupts.write, "\x03")
+
     async def end(self) -> None:
         if not self._ended:
             await in_thread(self.process.cancel)
-        await self._reader
+        with contextlib.suppress(Error):  # nobody wants to read any more
+            await self._reader
 
 
 class _Session:
@@ -261,7 +268,7 @@ class _Session:
         """Stops what the program does. A command that took too long is over already."""
         if self._talk is None:
             return _answers.BashObservation(output="", exit_code=0)
-        await self._talk.say("\x03")
+        await self._talk.interrupt()
         try:
             output, found = await self._talk.until(list(action.expect), max(action.timeout, 1.0))
         except asyncio.TimeoutError:
@@ -344,10 +351,12 @@ class _RotaRuntime:
         return _answers.UploadResponse()
 
     async def close(self) -> Any:
-        for session in list(self._sessions.values()):
-            await session.close()
-        self._sessions.clear()
-        await in_thread(self.place.close)
+        try:
+            for session in list(self._sessions.values()):
+                await session.close()
+        finally:
+            self._sessions.clear()
+            await in_thread(self.place.close)
         return _answers.CloseResponse()
 
 
