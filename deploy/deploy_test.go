@@ -80,6 +80,12 @@ var chartFuncs = template.FuncMap{
 		}
 		return all
 	},
+	"default": func(other, v any) any {
+		if v == nil || v == "" {
+			return other
+		}
+		return v
+	},
 	"toYaml": func(v any) (string, error) {
 		b, err := yaml.Marshal(v)
 		return strings.TrimSuffix(string(b), "\n"), err
@@ -306,6 +312,30 @@ func TestTheComposeFile(t *testing.T) {
 	}
 	if len(lists) != 1 || len(services) != 5 {
 		t.Errorf("%d services with the lists %v", len(services), lists)
+	}
+}
+
+// TestVersionsOfThePackageGrow with those that "git describe" gives.
+func TestVersionsOfThePackageGrow(t *testing.T) {
+	need.Tool(t, "dpkg-deb", "dpkg", "bash")
+	before := "0~c0ffee1" // what builds without a tag were called
+	for _, version := range []string{
+		"48a2a1e3", "v0.1.0-rc1", "v0.1.0-rc1-3-gabc", "v0.1.0", "v0.1.0-dirty", "v0.1.0-5-gabc", "v0.1.0-5-gabc-dirty", "v0.1.0-10-gdef", "v0.2.0",
+	} {
+		dir := t.TempDir()
+		script := "#!/bin/sh\nif [ \"$1\" = version ]; then echo VERSION COMMIT; echo " + version + " abc; fi\n"
+		if err := errors.Join(os.WriteFile(filepath.Join(dir, "rota"), []byte(script), 0o755), os.WriteFile(filepath.Join(dir, "rota-init"), nil, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.CommandContext(t.Context(), "bash", "debian/build.sh", filepath.Join(dir, "rota"), dir).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		now := strings.Split(filepath.Base(strings.TrimSpace(string(out))), "_")[1]
+		if err := exec.CommandContext(t.Context(), "dpkg", "--compare-versions", before, "lt", now).Run(); err != nil {
+			t.Errorf("%s is %s, which is not newer than %s: %v", version, now, before, err)
+		}
+		before = now
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -101,7 +102,11 @@ func (c *Config) check() error {
 	if c.Advertise == "" {
 		c.Advertise = c.Listen
 	}
-	if _, _, err := net.SplitHostPort(c.Advertise); err != nil {
+	_, port, err := net.SplitHostPort(c.Advertise)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
 		return fmt.Errorf("advertised address %q: %w", c.Advertise, err)
 	}
 	if c.Logger == nil {

@@ -70,31 +70,47 @@ func empty(dir string) error {
 }
 
 // copying is a copy of a directory in progress. The files of one user become those of another.
+//
+// Nothing of its trajectory runs meanwhile, but others may be let into its directory, and exchange a
+// file or a directory for a link. So files are opened below the directory only, and what a copy gets
+// is that of the file that was opened.
 type copying struct {
 	ctx     context.Context
 	room    func() (bytes uint64, err error)
+	from    *os.Root
 	was, is owner
 }
+
+// pathMax bounds the length of paths below the directory, in bytes.
+const pathMax = 4096
 
 // copyTree copies what is in a directory into another, which is empty. Files with several names stay
 // one file, and holes in files stay holes. The error is ErrNoRoom if the file system is too full.
 func (s *Store) copyTree(ctx context.Context, from, to string, was, is owner) error {
-	c := &copying{ctx, s.room, was, is}
+	root, err := os.OpenRoot(from)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	c := &copying{ctx, s.room, root, was, is}
 	links := map[uint64]string{}
 	type made struct {
 		path string
 		info fs.FileInfo
 	}
 	var dirs []made // their times change with what is put into them, and some may not be written to
-	err := filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+	err = fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && len(path) > pathMax {
+			err = &fs.PathError{Op: "copy", Path: path[:pathMax], Err: syscall.ENAMETOOLONG}
+		}
 		if err != nil {
 			return err
 		}
-		info, err := e.Info()
+		info, err := root.Lstat(path)
 		if err != nil {
 			return err
 		}
-		target := filepath.Join(to, path[len(from):])
+		target := filepath.Join(to, path)
 		st := info.Sys().(*syscall.Stat_t)
 		if first := links[st.Ino]; first != "" && !info.IsDir() {
 			return os.Link(first, target)
@@ -105,7 +121,7 @@ func (s *Store) copyTree(ctx context.Context, from, to string, was, is owner) er
 		if info.IsDir() {
 			dirs = append(dirs, made{target, info})
 		}
-		if err := c.one(path, target, info, path == from); err != nil {
+		if info, err = c.one(path, target, info); err != nil {
 			return err
 		}
 		return c.dress(target, info)
@@ -128,45 +144,55 @@ func (c *copying) mayTake(bytes int64) error {
 	return err
 }
 
-// one makes a file as another, without its owner and its time.
-func (c *copying) one(from, to string, info fs.FileInfo, top bool) error {
+// one makes a file as another, without its owner and its time. It returns what the copy is of.
+func (c *copying) one(from, to string, info fs.FileInfo) (fs.FileInfo, error) {
 	if err := c.mayTake(0); err != nil {
-		return err
+		return nil, err
 	}
 	switch mode := info.Mode(); {
-	case mode.IsDir() && top:
-		return nil
+	case mode.IsDir() && from == ".":
+		return info, nil
 	case mode.IsDir():
-		return os.Mkdir(to, dirMode)
+		return info, os.Mkdir(to, dirMode)
 	case mode.IsRegular():
-		return c.file(from, to, info.Size())
+		return c.file(from, to)
 	case mode.Type() == fs.ModeSymlink:
-		target, err := os.Readlink(from)
+		target, err := c.from.Readlink(from)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return os.Symlink(target, to)
+		return info, os.Symlink(target, to)
 	case mode.Type() == fs.ModeNamedPipe:
-		return unix.Mkfifo(to, uint32(mode.Perm()))
+		return info, unix.Mkfifo(to, uint32(mode.Perm()))
 	}
-	return nil // a socket is nothing without its process, and devices are not for trajectories
+	return info, nil // a socket is nothing without its process, and devices are not for trajectories
 }
 
+// errExchanged says that a file became something else while its directory was copied.
+var errExchanged = errors.New("it was exchanged while it was copied")
+
 // file shares the blocks of a file where the file system can, and copies them where not.
-func (c *copying) file(from, to string, size int64) error {
-	in, err := os.Open(from)
+func (c *copying) file(from, to string) (fs.FileInfo, error) {
+	in, err := c.from.OpenFile(from, os.O_RDONLY|unix.O_NONBLOCK, 0) // it may be a pipe by now, without a writer
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer in.Close()
+	info, err := in.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s: %w", from, errExchanged)
+	}
+	if err != nil {
+		return nil, err
+	}
 	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if unix.IoctlFileClone(int(out.Fd()), int(in.Fd())) != nil {
-		err = c.data(in, out, size)
+		err = c.data(in, out, info.Size())
 	}
-	return errors.Join(err, out.Close())
+	return info, errors.Join(err, out.Close())
 }
 
 // data copies what is not a hole.

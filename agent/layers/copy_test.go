@@ -6,10 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
 
 	"rota/agent/layers"
 )
@@ -139,5 +141,63 @@ func TestACopyThatWasCutShortIsMadeAgain(t *testing.T) {
 	}
 	if err := p.Whole(12); err != nil {
 		t.Error(err)
+	}
+}
+
+// Others may be let into a directory that is copied, and exchange a file or a directory for a link while it is: a copy has
+// nothing from outside.
+func TestACopyHasNothingFromOutside(t *testing.T) {
+	for name, c := range map[string]struct {
+		// The path is exchanged for a link to the target, after so many files have been looked at.
+		path, target string
+		after        int
+	}{
+		"a file":      {"a/file", "file", 3}, // after . and a
+		"a directory": {"a", ".", 2},
+		"a pipe":      {"a/file", "pipe", 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			outside := t.TempDir()
+			if err := errors.Join(os.WriteFile(filepath.Join(outside, "file"), []byte("of somebody else"), 0o600), unix.Mkfifo(filepath.Join(outside, "pipe"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			p := newPlace(t)
+			dir, looked := "", 0
+			p.copies(func() (uint64, error) {
+				if looked++; looked == c.after {
+					return 1 << 60, unix.Renameat2(unix.AT_FDCWD, filepath.Join(dir, c.path), unix.AT_FDCWD, filepath.Join(dir, "z"), unix.RENAME_EXCHANGE)
+				}
+				return 1 << 60, nil
+			})
+			dir = p.make("one", os.Geteuid())
+			if err := errors.Join(
+				os.Mkdir(filepath.Join(dir, "a"), 0o700), os.WriteFile(filepath.Join(dir, "a", "file"), []byte("own"), 0o600),
+				os.Symlink(filepath.Join(outside, c.target), filepath.Join(dir, "z")),
+			); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Take(t.Context(), 1, "", 11, dir); err == nil || looked < c.after {
+				t.Errorf("a copy was made of what was exchanged, after %d files: %v", looked, err)
+			}
+		})
+	}
+}
+
+// What was exchanged for a pipe of its own, of which nobody is the other end, holds up no copy.
+func TestACopyWaitsForNoPipe(t *testing.T) {
+	p := newPlace(t)
+	dir, looked := "", 0
+	p.copies(func() (uint64, error) {
+		if looked++; looked == 2 { // after .
+			return 1 << 60, errors.Join(os.Remove(filepath.Join(dir, "file")), unix.Mkfifo(filepath.Join(dir, "file"), 0o600))
+		}
+		return 1 << 60, nil
+	})
+	dir = p.make("one", os.Geteuid())
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("own"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Take(t.Context(), 1, "", 11, dir); err == nil || !strings.Contains(err.Error(), "exchanged") {
+		t.Errorf("a copy of a pipe: %v", err)
 	}
 }

@@ -145,6 +145,9 @@ func (r *retrier) WrapStreamingHandler(next connect.StreamingHandlerFunc) connec
 	return next
 }
 
+// once are calls that do another thing when they are made again: a second hand-over, a second token.
+var once = []string{rotav1connect.OperatorServiceTransferLeadershipProcedure, rotav1connect.AccessServiceCreateTokenProcedure}
+
 // repeatable reports whether doing the call twice is the same as once. A request ID
 // without an expiry counts only while servers remember it by themselves.
 func repeatable(req connect.AnyRequest, remembered bool) bool {
@@ -181,5 +184,5 @@ func repeatable(req connect.AnyRequest, remembered bool) bool {
 			}
 		}
 	}
-	return req.Spec().Procedure != rotav1connect.OperatorServiceTransferLeadershipProcedure
+	return !slices.Contains(once, req.Spec().Procedure)
 }

@@ -190,8 +190,11 @@ func (f *follower) follow(ctx context.Context, id uint64) (*rotav1.Action, error
 // toEnd follows until the action has ended. What cannot be read as it was asked for is refused.
 func (f *follower) toEnd(ctx context.Context, id uint64, refuse func(error)) (*rotav1.Action, error) {
 	reading, stop := context.WithCancel(ctx)
-	defer stop()
 	var outputs sync.WaitGroup
+	defer func() { // nothing is told any more after the return
+		stop()
+		outputs.Wait()
+	}()
 	started := map[uint32]bool{}
 	req := &rotav1.WatchActionsRequest{Namespace: "*", ActionId: id, AfterRevision: proto.Uint64(0)}
 	for {

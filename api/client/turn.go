@@ -146,7 +146,15 @@ func (c *Client) HoldTurn(ctx context.Context, req *rotav1.AcquireTurnRequest, w
 	lost := make(chan error, 1)
 	turn := proto.CloneOf(h.turn) // which a renewal replaces
 	go func() { lost <- h.keep(keeping, hold, cancel) }()
+	returned := false
+	defer func() {
+		if !returned { // work has panicked: nobody holds the turn any more
+			stop()
+			_ = h.yield(context.WithoutCancel(ctx), nil, true)
+		}
+	}()
 	err = work(working, turn)
+	returned = true
 	stop()
 	e := <-lost
 	if e == nil && h.over() { // while this process stood still

@@ -14,10 +14,10 @@ cd "$(dirname "$0")/../.."
 rota=$(realpath "${1:-bin/rota}")
 out=${2:-bin}
 # What comes after a tag is newer than it, what is to become one is older.
-version=$("$rota" version | awk 'NR == 2 { print $1 }' | sed -E 's/^v//; s/-([0-9]+)-g([0-9a-f]+)/+\1.g\2/; s/-/~/g')
+version=$("$rota" version | awk 'NR == 2 { print $1 }' | sed -E 's/^v//; s/-([0-9]+)-g([0-9a-f]+)/+\1.g\2/; s/(\+[^-]*)-dirty$/\1+dirty/; s/-dirty$/+0.dirty/; s/-/~/g')
 # Without a tag, it is what "git describe" knows: a hash, which says nothing of the order.
 if [[ ! $version =~ ^[0-9]+\.[0-9] ]]; then
-	version=0~$(date -u -d "@${SOURCE_DATE_EPOCH:-$(stat -c %Y "$rota")}" +%Y%m%d%H%M%S).$version
+	version=0+$(date -u -d "@${SOURCE_DATE_EPOCH:-$(stat -c %Y "$rota")}" +%Y%m%d%H%M%S).$version
 fi
 arch=$(dpkg --print-architecture)
 root=$(mktemp -d)

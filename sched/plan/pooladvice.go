@@ -37,8 +37,8 @@ type PoolAdvice struct {
 // changes generates nothing until its engine has started. A pool without workers changes anyway.
 // Without trajectories it advises nothing.
 func AdvisePool(v *state.State, p *state.WorkerPool) (PoolAdvice, error) {
-	lengths := expected(v, p.Policy)
-	advice := PoolAdvice{Trajectories: len(lengths)}
+	lengths, trajectories := expected(v, p.Policy)
+	advice := PoolAdvice{Trajectories: trajectories}
 	if len(lengths) == 0 {
 		advice.Reason = fmt.Sprintf("policy %s has no open trajectory, and no open rollout needs one", p.Policy)
 		return advice, nil
@@ -118,7 +118,7 @@ func optionsOf(p *state.WorkerPool) (options []degrees.Option, err error) {
 // the longest first. What open trajectories generate yet is predicted. Of those that open rollouts
 // still need, nothing is known but what others of the policy generated; if nothing was learned of
 // these either, degrees.Spread.
-func expected(v *state.State, policy string) (lengths []int64) {
+func expected(v *state.State, policy string) (lengths []int64, trajectories int) {
 	v.Generations(0, func(g *state.Generation) bool {
 		if g.Policy == policy && !g.Ended {
 			lengths = append(lengths, lengthOf(g.Predicted))
@@ -132,7 +132,7 @@ func expected(v *state.State, policy string) (lengths []int64) {
 		}
 		return true
 	})
-	missing = min(missing, poolTrajectoriesMax)
+	trajectories, missing = len(lengths)+missing, min(missing, poolTrajectoriesMax)
 	if seen := seenLengths(v, policy); len(seen) > 0 {
 		for k := range missing { // the same share of each
 			lengths = append(lengths, seen[k*len(seen)/missing])
@@ -142,7 +142,7 @@ func expected(v *state.State, policy string) (lengths []int64) {
 		lengths = append(lengths, degrees.Spread(missing, lengthOf(predict.Remaining(nil, &trace, predict.Siblings{}).Tokens))...)
 	}
 	slices.SortFunc(lengths, func(a, b int64) int { return cmp.Compare(b, a) })
-	return lengths
+	return lengths, trajectories
 }
 
 // seenLengths are what trajectories of a policy generated in all, as far as it is remembered: the

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -46,16 +47,15 @@ type StoredTail struct {
 
 // ReadTail returns what the data directory of a server that does not run has behind
 // a snapshot. It changes nothing. What is before is not looked at. It is an error
-// if an entry is damaged or missing. A log that contradicts the snapshot does not
-// count, as at the start of a server.
-func ReadTail(dir string, s StoredSnapshot) (*StoredTail, error) {
+// if an entry is damaged or missing. A log that contradicts one of the snapshots of
+// the directory does not count, as at the start of a server.
+func ReadTail(dir string, s StoredSnapshot, all []StoredSnapshot) (*StoredTail, error) {
 	t := &StoredTail{Index: s.Index, Term: s.Term}
 	other := false
 	err := eachEntry(dir, s.Index, func(l *raft.Log) error {
-		switch {
-		case l.Index == s.Index:
-			other = l.Term != s.Term
-		case other:
+		contradicts := func(s StoredSnapshot) bool { return s.Index == l.Index && s.Term != l.Term }
+		switch other = other || slices.ContainsFunc(all, contradicts); {
+		case other, l.Index == s.Index:
 		case l.Index != t.Index+1:
 			return fmt.Errorf("entries %d to %d are missing", t.Index+1, l.Index-1)
 		default:
@@ -68,6 +68,9 @@ func ReadTail(dir string, s StoredSnapshot) (*StoredTail, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	if other {
+		t = &StoredTail{Index: s.Index, Term: s.Term}
 	}
 	f := &Found{Index: t.Index}
 	err = f.readMark(dir)

@@ -98,7 +98,7 @@ func testReadLogBehindASnapshotAndOfDamagedFiles(t *testing.T, kind StoreKind) {
 	if _, err := os.Stat(newest.Path); err != nil || newest.Index < snapshots[0].Index || newest.Term == 0 {
 		t.Errorf("%+v: %v", snapshots, err)
 	}
-	tail, err := ReadTail(nd.dir, newest)
+	tail, err := ReadTail(nd.dir, newest, snapshots)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,10 +106,11 @@ func testReadLogBehindASnapshotAndOfDamagedFiles(t *testing.T, kind StoreKind) {
 		t.Errorf("behind entry %d: %+v, and the last entry is %+v", newest.Index, tail, last)
 	}
 	inside := log[len(log)/2]
-	if tail, err := ReadTail(nd.dir, StoredSnapshot{Index: inside.Index, Term: inside.Term + 1}); err != nil || tail.Index != inside.Index || len(tail.Commands) != 0 {
+	other := StoredSnapshot{Index: inside.Index, Term: inside.Term + 1}
+	if tail, err := ReadTail(nd.dir, other, []StoredSnapshot{other}); err != nil || tail.Index != inside.Index || len(tail.Commands) != 0 {
 		t.Errorf("behind a snapshot that the log contradicts: %+v, %v", tail, err)
 	}
-	if _, err := ReadTail(nd.dir, StoredSnapshot{}); err == nil || !strings.Contains(err.Error(), "are missing") {
+	if _, err := ReadTail(nd.dir, StoredSnapshot{}, nil); err == nil || !strings.Contains(err.Error(), "are missing") {
 		t.Errorf("from the beginning, which is gone: %v", err)
 	}
 

@@ -135,7 +135,7 @@ var objectFields = []protoreflect.Name{
 	"accessor_id", "path", "address", "request_id", "signal", "writer",
 }
 
-// objectBytesMax bounds what is noted of an object.
+// objectBytesMax bounds what is noted of an object, a namespace and a caller.
 const objectBytesMax = 256
 
 // about notes what a request is about.
@@ -143,7 +143,7 @@ func (c *call) about(req proto.Message) {
 	m := req.ProtoReflect()
 	fields := m.Descriptor().Fields()
 	if fd := fields.ByName("namespace"); fd != nil {
-		c.namespace = m.Get(fd).String()
+		c.namespace = cut(m.Get(fd).String())
 	}
 	var parts []string
 	for _, name := range objectFields {
@@ -160,10 +160,15 @@ func (c *call) about(req proto.Message) {
 			parts = append(parts, fmt.Sprintf("%s=%s", name, m.Get(fd).String()))
 		}
 	}
-	c.object = strings.ToValidUTF8(strings.Join(parts, " "), "")
-	if len(c.object) > objectBytesMax {
-		c.object = strings.ToValidUTF8(c.object[:objectBytesMax-3], "") + "..."
+	c.object = cut(strings.Join(parts, " "))
+}
+
+// cut bounds a text that a caller has chosen: it has not been checked when it is noted.
+func cut(text string) string {
+	if len(text) > objectBytesMax {
+		return strings.ToValidUTF8(text[:objectBytesMax-3], "") + "..."
 	}
+	return strings.ToValidUTF8(text, "")
 }
 
 // audit hands a call over that changes something, or that was refused.
@@ -192,7 +197,7 @@ func (s *Server) auditRefusal(c *caller, path string, f *failure) {
 	}
 	need := requiredRights[path]
 	if need.place == nil {
-		path = path[:min(len(path), objectBytesMax)]
+		path = cut(path)
 	}
 	r := AuditRecord{Noun: need.noun, Verb: need.verb, Code: f.code.String(), Reason: f.reason}
 	if f.code == connect.CodeUnauthenticated {
@@ -207,9 +212,9 @@ func (s *Server) auditRefusal(c *caller, path string, f *failure) {
 func (s *Server) record(c *caller, procedure string, r AuditRecord) {
 	r.Time, r.Server, r.Call = time.Now().UTC(), s.ServerID, strings.TrimPrefix(procedure, "/")
 	if c != nil {
-		r.Kind, r.Caller, r.From = c.kind, c.name, c.from
+		r.Kind, r.Caller, r.From = c.kind, cut(c.name), c.from
 		if c.kind == byJWT && c.method != "" {
-			r.Caller = c.method + "/" + c.name
+			r.Caller = c.method + "/" + r.Caller
 		}
 	}
 	if repeated[procedure] && r.Reason != "RIGHT_MISSING" && r.LeftOut == 0 && !s.repeats.first(r) {

@@ -3,6 +3,7 @@ package rpc
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -194,5 +195,18 @@ func TestLimitsAreForOperatorsOfAllNamespaces(t *testing.T) {
 				t.Errorf("%s by the rules %v: allowed is %v, want %v", path, c.may.Rules(), got, c.want)
 			}
 		}
+	}
+}
+
+// What a caller has chosen is noted, and said, in a bounded length: it has not been checked then.
+func TestWhatIsNotedIsBounded(t *testing.T) {
+	long := strings.Repeat("<", 1<<20)
+	var c call
+	c.about(&rotav1.SubmitActionsRequest{Namespace: long, RequestId: long})
+	if len(c.namespace) > objectBytesMax || len(c.object) > objectBytesMax {
+		t.Errorf("a namespace of %d bytes and an object of %d are noted", len(c.namespace), len(c.object))
+	}
+	if f := rightMissing(&caller{kind: byToken, name: "x"}, right{}, long); len(f.Error()) > 1000 {
+		t.Errorf("a refusal of %d bytes", len(f.Error()))
 	}
 }

@@ -22,7 +22,7 @@ from .many import Command
 from .names import names_checked
 from .rollout import Sample
 from .spec import Action, Size, Submission, spec
-from .threads import in_background, in_thread
+from .threads import briefly, in_background, in_thread, opening
 from .trajectory import Trajectory
 from .turn import Turn
 
@@ -41,20 +41,20 @@ class AsyncClient:
         self.blocking = Client(*servers, **options)
 
     async def call(self, method: str, request: dict | None = None) -> dict:
-        return await in_thread(self.blocking.call, method, request)
+        return await briefly(self.blocking.call, method, request)
 
     async def submit(self, *specs: dict, request_id: str | None = None) -> Submission:
         """As Client.submit. If it is canceled, so are its actions, unless it has a request_id."""
         submitted = functools.partial(self.blocking.submit, *specs, request_id=request_id)
         if request_id is not None:
-            return await in_thread(submitted)  # the caller can repeat it
+            return await opening(submitted)  # the caller can repeat it
         return await _or_undone(submitted, lambda ids: self.blocking.cancel(*ids))
 
     async def get(self, action: int) -> Action:
-        return await in_thread(self.blocking.get, action)
+        return await briefly(self.blocking.get, action)
 
     async def cancel(self, *actions: int) -> None:
-        await in_thread(self.blocking.cancel, *actions)
+        await briefly(self.blocking.cancel, *actions)
 
     def logs(
         self, action: int, *, since: datetime.datetime | float | None = None, follow: bool = False, times: bool = False
@@ -114,77 +114,77 @@ class AsyncClient:
             raise
 
     async def list(self, **about: Any) -> List[Action]:
-        return await in_thread(lambda: self.blocking.list(**about))
+        return await briefly(lambda: self.blocking.list(**about))
 
     async def trajectories(self, **about: Any) -> List[dict]:
-        return await in_thread(lambda: self.blocking.trajectories(**about))
+        return await briefly(lambda: self.blocking.trajectories(**about))
 
     async def summaries(self, **about: Any) -> List[dict]:
-        return await in_thread(lambda: self.blocking.summaries(**about))
+        return await briefly(lambda: self.blocking.summaries(**about))
 
     async def create_node_group(self, name: str, nodes: int) -> dict:
-        return await in_thread(self.blocking.create_node_group, name, nodes)
+        return await briefly(self.blocking.create_node_group, name, nodes)
 
     async def submit_job(self, name: str, nodes: int, cycle: Cycle | None = None, **about: Any) -> Job:
-        return await in_thread(lambda: self.blocking.submit_job(name, nodes, cycle, **about))
+        return await briefly(lambda: self.blocking.submit_job(name, nodes, cycle, **about))
 
     async def jobs(self, **about: Any) -> List[Job]:
-        return await in_thread(lambda: self.blocking.jobs(**about))
+        return await briefly(lambda: self.blocking.jobs(**about))
 
     async def job(self, name: str) -> Job:
-        return await in_thread(self.blocking.job, name)
+        return await briefly(self.blocking.job, name)
 
     async def suspend_job(self, name: str) -> Job:
-        return await in_thread(self.blocking.suspend_job, name)
+        return await briefly(self.blocking.suspend_job, name)
 
     async def resume_job(self, name: str) -> Job:
-        return await in_thread(self.blocking.resume_job, name)
+        return await briefly(self.blocking.resume_job, name)
 
     async def complete_job(self, name: str) -> Job:
-        return await in_thread(self.blocking.complete_job, name)
+        return await briefly(self.blocking.complete_job, name)
 
     async def delete_job(self, name: str) -> None:
-        await in_thread(self.blocking.delete_job, name)
+        await briefly(self.blocking.delete_job, name)
 
     async def register_engine(self, model: str, argv: Sequence[str], driver: str, **about: Any) -> dict:
-        return await in_thread(lambda: self.blocking.register_engine(model, argv, driver, **about))
+        return await briefly(lambda: self.blocking.register_engine(model, argv, driver, **about))
 
     async def engines(self) -> List[dict]:
-        return await in_thread(self.blocking.engines)
+        return await briefly(self.blocking.engines)
 
     async def remove_engine(self, model: str) -> None:
-        await in_thread(self.blocking.remove_engine, model)
+        await briefly(self.blocking.remove_engine, model)
 
     async def migrate(self, source: str, target: str, **about: Any) -> int:
         return await _or_undone(lambda: self.blocking.migrate(source, target, **about), self.blocking.cancel_migration)
 
     async def migration(self, migration: int) -> dict:
-        return await in_thread(self.blocking.migration, migration)
+        return await briefly(self.blocking.migration, migration)
 
     async def migrations(self, live: bool = False, **only: Any) -> List[dict]:
-        return await in_thread(lambda: self.blocking.migrations(live, **only))
+        return await briefly(lambda: self.blocking.migrations(live, **only))
 
     async def cancel_migration(self, migration: int) -> None:
-        await in_thread(self.blocking.cancel_migration, migration)
+        await briefly(self.blocking.cancel_migration, migration)
 
     async def create_rollout(self, policy: str, groups: int, samples_per_group: int, **about: Any) -> dict:
         created = functools.partial(self.blocking.create_rollout, policy, groups, samples_per_group, **about)
         return await _or_undone(created, lambda rollout: self.blocking.close_rollout(rollout["id"]))
 
     async def close_rollout(self, rollout: int) -> dict:
-        return await in_thread(self.blocking.close_rollout, rollout)
+        return await briefly(self.blocking.close_rollout, rollout)
 
     async def rollout(self, rollout: int) -> dict:
-        return await in_thread(self.blocking.rollout, rollout)
+        return await briefly(self.blocking.rollout, rollout)
 
     async def rollouts(self, policy: str = "", include_ended: bool = False) -> List[dict]:
-        return await in_thread(self.blocking.rollouts, policy, include_ended)
+        return await briefly(self.blocking.rollouts, policy, include_ended)
 
     async def open_member(self, rollout: int, group: int, **about: Any) -> int:
         return await _or_undone(lambda: self.blocking.open_member(rollout, group, **about), self._closed)
 
     async def put_sample(self, trajectory: int, **about: Any) -> tuple[bool, str]:
-        return await in_thread(lambda: self.blocking.put_sample(trajectory, **about))
+        return await briefly(lambda: self.blocking.put_sample(trajectory, **about))
 
     async def get_batch(self, policy: str, step: int, groups: int, wait_s: float | None = None) -> List[Sample]:
         """As Client.get_batch. A thread waits; one that is canceled waits for ten seconds more."""
@@ -196,43 +196,43 @@ class AsyncClient:
             raise
 
     async def publish_version(self, policy: str, version: int) -> int:
-        return await in_thread(self.blocking.publish_version, policy, version)
+        return await briefly(self.blocking.publish_version, policy, version)
 
     async def suspend_policy(self, policy: str) -> None:
-        await in_thread(self.blocking.suspend_policy, policy)
+        await briefly(self.blocking.suspend_policy, policy)
 
     async def resume_policy(self, policy: str) -> None:
-        await in_thread(self.blocking.resume_policy, policy)
+        await briefly(self.blocking.resume_policy, policy)
 
     async def policy(self, policy: str) -> dict:
-        return await in_thread(self.blocking.policy, policy)
+        return await briefly(self.blocking.policy, policy)
 
     async def policies(self) -> List[dict]:
-        return await in_thread(self.blocking.policies)
+        return await briefly(self.blocking.policies)
 
     async def register_worker(self, name: str, policy: str, url: str, token_s: Mapping[int, float], **about: Any) -> dict:
-        return await in_thread(lambda: self.blocking.register_worker(name, policy, url, token_s, **about))
+        return await briefly(lambda: self.blocking.register_worker(name, policy, url, token_s, **about))
 
     async def update_worker(self, name: str, **about: Any) -> dict:
-        return await in_thread(lambda: self.blocking.update_worker(name, **about))
+        return await briefly(lambda: self.blocking.update_worker(name, **about))
 
     async def remove_worker(self, name: str) -> None:
-        await in_thread(self.blocking.remove_worker, name)
+        await briefly(self.blocking.remove_worker, name)
 
     async def worker(self, name: str) -> dict:
-        return await in_thread(self.blocking.worker, name)
+        return await briefly(self.blocking.worker, name)
 
     async def workers(self, policy: str = "") -> List[dict]:
-        return await in_thread(self.blocking.workers, policy)
+        return await briefly(self.blocking.workers, policy)
 
     async def set_affinity(self, policy: str, task_class: str = "", hardware: Sequence[str] = (), **about: Any) -> None:
-        await in_thread(lambda: self.blocking.set_affinity(policy, task_class, hardware, **about))
+        await briefly(lambda: self.blocking.set_affinity(policy, task_class, hardware, **about))
 
     async def remove_affinity(self, policy: str, task_class: str = "") -> None:
-        await in_thread(self.blocking.remove_affinity, policy, task_class)
+        await briefly(self.blocking.remove_affinity, policy, task_class)
 
     async def affinities(self, policy: str = "") -> List[dict]:
-        return await in_thread(self.blocking.affinities, policy)
+        return await briefly(self.blocking.affinities, policy)
 
     async def open_generation(self, policy: str, **about: Any) -> int:
         return await _or_undone(lambda: self.blocking.open_generation(policy, **about), self._closed)
@@ -241,10 +241,10 @@ class AsyncClient:
         self.blocking.call("TrajectoryService/CloseTrajectory", {"id": str(trajectory)})
 
     async def suspend_trajectory(self, trajectory: int) -> None:
-        await in_thread(self.blocking.suspend_trajectory, trajectory)
+        await briefly(self.blocking.suspend_trajectory, trajectory)
 
     async def resume_trajectory(self, trajectory: int) -> None:
-        await in_thread(self.blocking.resume_trajectory, trajectory)
+        await briefly(self.blocking.resume_trajectory, trajectory)
 
     def turn(self, deployment: str, **about: Any) -> AsyncTurn:
         """A turn of "job/deployment", for ``async with``. See Turn for the arguments."""
@@ -273,28 +273,28 @@ class AsyncFiles:
         self.blocking = Files(client.blocking, trajectory)
 
     async def list(self, path: str = "") -> List[File]:
-        return await in_thread(self.blocking.list, path)
+        return await briefly(self.blocking.list, path)
 
     async def stat(self, path: str) -> File:
-        return await in_thread(self.blocking.stat, path)
+        return await briefly(self.blocking.stat, path)
 
     async def read(self, path: str) -> bytes:
-        return await in_thread(self.blocking.read, path)
+        return await briefly(self.blocking.read, path)
 
     async def read_text(self, path: str, encoding: str = "utf-8") -> str:
-        return await in_thread(self.blocking.read_text, path, encoding)
+        return await briefly(self.blocking.read_text, path, encoding)
 
     async def write(self, path: str, content: bytes | str, mode: int = 0o644) -> None:
-        await in_thread(self.blocking.write, path, content, mode)
+        await briefly(self.blocking.write, path, content, mode)
 
     async def mkdir(self, path: str) -> None:
-        await in_thread(self.blocking.mkdir, path)
+        await briefly(self.blocking.mkdir, path)
 
     async def move(self, path: str, new_path: str) -> None:
-        await in_thread(self.blocking.move, path, new_path)
+        await briefly(self.blocking.move, path, new_path)
 
     async def remove(self, path: str, recursive: bool = False) -> None:
-        await in_thread(self.blocking.remove, path, recursive)
+        await briefly(self.blocking.remove, path, recursive)
 
 
 @names_checked
@@ -323,10 +323,10 @@ class AsyncTrajectory:
         return await in_thread(self.blocking.pause)
 
     async def resume(self) -> bool:
-        return await in_thread(self.blocking.resume)
+        return await briefly(self.blocking.resume)
 
     async def usage(self, interval_s: float = 0) -> dict:
-        return await in_thread(self.blocking.usage, interval_s)
+        return await briefly(self.blocking.usage, interval_s)
 
     async def snapshot(self, name: str = "", timeout_s: float = 600) -> dict:
         return await in_thread(self.blocking.snapshot, name, timeout_s)
@@ -364,13 +364,13 @@ class AsyncProcess:
         await in_thread(self.blocking.feed, data)
 
     async def send_signal(self, signal: str | int, all: bool = False) -> None:
-        await in_thread(self.blocking.send_signal, signal, all)
+        await briefly(self.blocking.send_signal, signal, all)
 
     async def resize(self, rows: int, columns: int) -> None:
-        await in_thread(self.blocking.resize, rows, columns)
+        await briefly(self.blocking.resize, rows, columns)
 
     async def poll(self) -> Action | None:
-        return await in_thread(self.blocking.poll)
+        return await briefly(self.blocking.poll)
 
     async def wait(self, timeout_s: float | None = None, *, check: bool = False) -> Action:
         action = await self.client.wait(self.id, timeout_s)
@@ -399,7 +399,7 @@ class AsyncProcess:
         return self
 
     async def __aexit__(self, *_: Any) -> None:
-        await asyncio.shield(in_thread(self.blocking.__exit__))
+        await asyncio.shield(briefly(self.blocking.__exit__))
 
 
 class AsyncEpisode:
@@ -427,13 +427,13 @@ class AsyncEpisode:
         return await self.client.run(argv, check=check, trajectory=self.id, **fields)
 
     async def sample(self, reward: float, reference: str = "", tokens: int = 0) -> bool:
-        return await in_thread(self.blocking.sample, reward, reference, tokens)
+        return await briefly(self.blocking.sample, reward, reference, tokens)
 
     async def __aenter__(self) -> AsyncEpisode:
         return self
 
     async def __aexit__(self, *_: Any) -> None:
-        await asyncio.shield(in_thread(self.blocking.close))
+        await asyncio.shield(briefly(self.blocking.close))
 
 
 class AsyncRollout:
@@ -448,10 +448,10 @@ class AsyncRollout:
         return self
 
     async def __aexit__(self, *_: Any) -> None:
-        await asyncio.shield(in_thread(self.blocking.__exit__))
+        await asyncio.shield(briefly(self.blocking.__exit__))
 
     async def get(self) -> dict:
-        return await in_thread(self.blocking.get)
+        return await briefly(self.blocking.get)
 
     async def episode(self, group: int, **fields: Any) -> AsyncEpisode:
         return AsyncEpisode(self.client, await _or_undone(lambda: self.blocking.episode(group, **fields), Episode.close))
@@ -504,7 +504,7 @@ class AsyncCluster:
         return self
 
     async def __aexit__(self, *_: Any) -> None:
-        await asyncio.shield(in_thread(self.blocking.close))
+        await asyncio.shield(briefly(self.blocking.close))
 
     @property
     def step(self) -> int:
@@ -629,7 +629,7 @@ async def _or_undone(do: Callable[[], Done], undo: Callable[[Done], Any]) -> Don
                 return
         undone(result)
 
-    work = asyncio.ensure_future(in_thread(run))
+    work = asyncio.ensure_future(opening(run))
     try:
         await asyncio.shield(work)
     except asyncio.CancelledError:

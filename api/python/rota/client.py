@@ -525,7 +525,7 @@ class Client(Many, Rollouts, Workers):
         for tries in itertools.count():
             of_round = self._overload.enter(give_up) if method == _SUBMIT else 0
             if of_round is None:
-                raise _outcome(copy.copy(self._overload.refusal), unsure)  # other threads raise it, too
+                raise _outcome(copy.copy(self._overload.refusal), unsure, name)  # other threads raise it, too
             server, overloaded = self._current, None
             try:
                 return self._ask(server, method, body, not repeatable, try_s)
@@ -536,10 +536,10 @@ class Client(Many, Rollouts, Workers):
                 unsure = unsure or lost
                 delay = err.retry_after
                 if delay is None or unsure and not harmless and time.monotonic() >= forgotten:
-                    raise _outcome(err, lost or unsure and not harmless) from None
+                    raise _outcome(err, lost or unsure and not harmless, name) from None
                 delay = delay * random.uniform(1, 1.5) or _backoff_s(tries)
                 if time.monotonic() + delay > give_up:
-                    raise _outcome(err, unsure and not name.startswith(_READS)) from None
+                    raise _outcome(err, unsure, name) from None
             finally:
                 if method == _SUBMIT and overloaded is not None:
                     self._overload.refused(of_round, overloaded)
@@ -712,8 +712,10 @@ def _backoff_s(tries: int) -> float:
     return min(0.01 * 2 ** min(tries, 7), 1.0) * random.uniform(0.5, 1)
 
 
-def _outcome(err: Error, unsure: bool) -> Error:
-    """The error of a call that may have been carried out by a try before its last."""
+def _outcome(err: Error, unsure: bool, name: str) -> Error:
+    """The error of a call that may have been carried out by a try before its last. Nothing is done by a read."""
+    if name.startswith(_READS):
+        return Error(str(err), err.code, err.reason, err.retry_after) if isinstance(err, UnknownOutcome) else err
     if not unsure or isinstance(err, UnknownOutcome):
         return err
     return UnknownOutcome(str(err), err.code, err.reason)

@@ -74,19 +74,19 @@ class Files:
     def read(self, path: str) -> bytes:
         """The whole content of a regular file.
 
-        It is read in pieces. Raises Error with the code "aborted" if the size changes meanwhile.
+        It is read in pieces, as far as it reached at the beginning. Raises Error with the code "aborted" if it
+        has become shorter meanwhile.
         """
-        content, sizes = bytearray(), set()
+        content, end = bytearray(), None
         while True:
             answer = self._call("ReadFile", path, offset=str(len(content)))
-            data = base64.b64decode(answer.get("data", ""))
+            data, size = base64.b64decode(answer.get("data", "")), int(answer.get("sizeBytes", 0))
             content += data
-            size = int(answer.get("sizeBytes", 0))
-            sizes.add(size)
-            if len(sizes) > 1 or not data and len(content) < size:
+            end = size if end is None else end
+            if size < end or not data and len(content) < end:
                 raise Error(f"{path} was changed while it was read", "aborted", retry_after=0.0)
-            if len(content) >= size:
-                return bytes(content)
+            if len(content) >= end:
+                return bytes(content[:end])
 
     def read_text(self, path: str, encoding: str = "utf-8") -> str:
         """The whole content of a text file."""

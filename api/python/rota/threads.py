@@ -16,28 +16,48 @@ from typing import Any, Callable, TypeVar
 Done = TypeVar("Done")
 
 
-def _new_pool() -> concurrent.futures.ThreadPoolExecutor:
-    return concurrent.futures.ThreadPoolExecutor(max_workers=4096, thread_name_prefix="rota")
+#: How many threads calls have: those that wait for what others do, those that servers answer at once, and
+#: those that submit or open something, which wait for as long as servers are overloaded. Each has a
+#: connection while it runs, of which a server closes some beyond 2,048.
+_THREADS = {"waits": 4096, "asks": 64, "opens": 64}
 
 
-_pool = _new_pool()
+def _new_pools() -> dict[str, concurrent.futures.ThreadPoolExecutor]:
+    return {name: concurrent.futures.ThreadPoolExecutor(most, thread_name_prefix="rota") for name, most in _THREADS.items()}
+
+
+_pools = _new_pools()
 
 
 async def in_thread(call: Callable[..., Done], /, *args: Any, **kwargs: Any) -> Done:
     """Runs a blocking call beside the loop, with the context variables of the caller."""
+    return await _run("waits", call, *args, **kwargs)
+
+
+async def briefly(call: Callable[..., Done], /, *args: Any, **kwargs: Any) -> Done:
+    """As in_thread, for a call that servers answer at once."""
+    return await _run("asks", call, *args, **kwargs)
+
+
+async def opening(call: Callable[..., Done], /, *args: Any, **kwargs: Any) -> Done:
+    """As in_thread, for a call that submits or opens something."""
+    return await _run("opens", call, *args, **kwargs)
+
+
+async def _run(pool: str, call: Callable[..., Done], /, *args: Any, **kwargs: Any) -> Done:
     run = functools.partial(contextvars.copy_context().run, call, *args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(_pool, run)
+    return await asyncio.get_running_loop().run_in_executor(_pools[pool], run)
 
 
 def in_background(call: Callable[[], Any]) -> None:
     """Runs a blocking call for which nobody waits."""
-    _pool.submit(call)
+    _pools["waits"].submit(call)
 
 
 def _forked() -> None:
     """The threads stay in the process that was forked."""
-    global _pool
-    _pool = _new_pool()
+    global _pools
+    _pools = _new_pools()
 
 
 if hasattr(os, "register_at_fork"):

@@ -67,7 +67,9 @@ class Files(unittest.TestCase):
 
         with Server(piece(b"ab", 4), piece(b"cd", 4)) as server:
             self.assertEqual(self.trajectory(server).files.read("f"), b"abcd")
-        for second in (piece(b"cd", 5), piece(b"", 2), piece(b"", 4)):
+        with Server(piece(b"ab", 4), piece(b"cde", 5)) as server:  # more is written at its end
+            self.assertEqual(self.trajectory(server).files.read("f"), b"abcd")
+        for second in (piece(b"c", 3), piece(b"", 2), piece(b"", 4)):
             with Server(piece(b"ab", 4), second) as server:
                 with self.assertRaises(rota.Error) as caught:
                     self.trajectory(server).files.read("f")

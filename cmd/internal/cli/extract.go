@@ -76,7 +76,7 @@ func (a *app) extract(ctx context.Context, dir string, snapshotOnly bool) (*extr
 	}
 	for _, s := range slices.Backward(snapshots) {
 		var x *extraction
-		if x, err = a.extractFrom(ctx, dir, s, snapshotOnly); !errors.Is(err, state.ErrSnapshotCorrupt) && !errors.Is(err, state.ErrNotSnapshot) {
+		if x, err = a.extractFrom(ctx, dir, s, snapshots, snapshotOnly); !errors.Is(err, state.ErrSnapshotCorrupt) && !errors.Is(err, state.ErrNotSnapshot) {
 			return x, err
 		}
 		a.say("the snapshot of entry %d is damaged: %v", s.Index, err)
@@ -85,11 +85,11 @@ func (a *app) extract(ctx context.Context, dir string, snapshotOnly bool) (*extr
 }
 
 // extractFrom reads a snapshot, and the log behind it.
-func (a *app) extractFrom(ctx context.Context, dir string, s replica.StoredSnapshot, snapshotOnly bool) (*extraction, error) {
+func (a *app) extractFrom(ctx context.Context, dir string, s replica.StoredSnapshot, all []replica.StoredSnapshot, snapshotOnly bool) (*extraction, error) {
 	tail := &replica.StoredTail{Index: s.Index, Term: s.Term}
 	if !snapshotOnly {
 		var err error
-		if tail, err = replica.ReadTail(dir, s); err != nil {
+		if tail, err = replica.ReadTail(dir, s, all); err != nil {
 			return nil, logError(dir, err)
 		}
 		if tail.Lost > 0 {
@@ -100,7 +100,7 @@ func (a *app) extractFrom(ctx context.Context, dir string, s replica.StoredSnaps
 	if s.Path != "" {
 		f, err := os.Open(filepath.Clean(s.Path))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", state.ErrSnapshotCorrupt, err)
 		}
 		err = m.Restore(f) // it closes f
 		if isBeforeLevels(err) && len(tail.Commands) == 0 {
@@ -158,8 +158,19 @@ func whyBeyond(err error, tail *replica.StoredTail) error {
 		"or add --snapshot-only to leave them out", plural(len(tail.Commands), "command"))
 }
 
-// save writes the state to a path, and checks what a restore would check.
+// check checks what a restore would check.
+func (x *extraction) check() error {
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(x.state.Save(w)) }()
+	_, err := state.RestoreForeign(r)
+	return errors.Join(err, r.Close())
+}
+
+// save writes the state to a path.
 func (x *extraction) save(ctx context.Context, path string) (*backup.File, error) {
+	if err := x.check(); err != nil {
+		return nil, err
+	}
 	m := x.state.Meta()
 	w, err := backup.Create(path, &rotav1.BackupHeader{
 		ClusterId: m.ClusterID, Index: m.Applied, Term: x.term, FeatureLevel: uint32(m.Level), Release: m.Release,
@@ -172,14 +183,7 @@ func (x *extraction) save(ctx context.Context, path string) (*backup.File, error
 	if err := x.state.Save(io.MultiWriter(w, sum, n)); err != nil {
 		return nil, errors.Join(err, w.Cancel())
 	}
-	saved, err := finishBackup(w, path, &rotav1.BackupTrailer{Bytes: n.bytes, Sha256: sum.Sum(nil)})
-	if err != nil {
-		return nil, err
-	}
-	return saved, withBackup(ctx, path, func(f *backup.File) error {
-		_, err := restoreState(f)
-		return err
-	})
+	return finishBackup(w, path, &rotav1.BackupTrailer{Bytes: n.bytes, Sha256: sum.Sum(nil)})
 }
 
 // written counts bytes until its context ends.

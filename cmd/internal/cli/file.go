@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -193,10 +194,11 @@ func (a *app) fileWriteCmd() *cobra.Command {
 }
 
 func parseMode(text string) (mode uint32, err error) {
-	if n, err := fmt.Sscanf(text, "%o", &mode); n != 1 || err != nil || mode > 0o777 {
+	n, err := strconv.ParseUint(text, 8, 32)
+	if err != nil || n > 0o777 {
 		return 0, usageErrorf("--mode must be octal and at most 0777, such as 0755, not %q", text)
 	}
-	return mode, nil
+	return uint32(n), nil
 }
 
 func (a *app) fileMkdirCmd() *cobra.Command {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -142,12 +143,14 @@ func (a *app) logs(ctx context.Context, c *client.Client, req *rotav1.ReadAction
 }
 
 func readOutput(ctx context.Context, c *client.Client, req *rotav1.ReadActionOutputRequest, sink chunkSink) error {
-	stream, err := c.Actions.ReadActionOutput(ctx, req)
+	stream, m, err := client.First(ctx, c, func(ctx context.Context) (*connect.ServerStreamForClient[rotav1.ReadActionOutputResponse], error) {
+		return c.Actions.ReadActionOutput(ctx, req)
+	})
 	if err != nil {
 		return err
 	}
 	defer stream.Close()
-	for stream.Receive() {
+	for more := m != nil; more; more = stream.Receive() {
 		sink.write(stream.Msg().Chunk)
 		if err := sink.failed(); err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -144,8 +145,8 @@ func isTerminal(w io.Writer) bool {
 	if !ok || os.Getenv("TERM") == "dumb" {
 		return false
 	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS) // a device such as /dev/null is none
+	return err == nil
 }
 
 // enumWord turns ACTION_STATE_QUEUED into queued.

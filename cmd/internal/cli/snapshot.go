@@ -49,15 +49,17 @@ files on nodes, and no weights of models.`,
 func saveBackup(ctx context.Context, c *client.Client, path string) (*backup.File, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := c.Operator.SaveSnapshot(ctx, &rotav1.SaveSnapshotRequest{})
+	stream, m, err := client.First(ctx, c, func(ctx context.Context) (*connect.ServerStreamForClient[rotav1.SaveSnapshotResponse], error) {
+		return c.Operator.SaveSnapshot(ctx, &rotav1.SaveSnapshotRequest{})
+	})
 	if err != nil {
 		return nil, err
 	}
 	defer stream.Close()
-	if !stream.Receive() || stream.Msg().Header == nil {
-		return nil, errors.Join(stream.Err(), errors.New("the server sent no backup"))
+	if m.GetHeader() == nil {
+		return nil, errors.New("the server sent no backup")
 	}
-	w, err := backup.Create(path, stream.Msg().Header)
+	w, err := backup.Create(path, m.Header)
 	if err != nil {
 		return nil, err
 	}

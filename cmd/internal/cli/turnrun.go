@@ -70,6 +70,9 @@ func turnEnd(ctx context.Context, err error, fate string) error {
 		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 			return &codeError{exitSignal + int(status.Signal()), err}
 		}
+		if err != error(exit) { //nolint:errorlint // it says more than that the command has failed
+			return &codeError{exit.ExitCode(), err}
+		}
 		return &codeError{code: exit.ExitCode()}
 	case errors.As(err, &start), errors.As(err, &path):
 		return &codeError{exitCannotStart, err}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"rota/cmd/internal/devcluster"
 	"rota/cmd/internal/rotatest"
+	"rota/internal/need"
 )
 
 // lines collects what a process writes, with the time of each line's arrival.
@@ -132,4 +134,20 @@ func TestARemovedServerSaysSo(t *testing.T) {
 	if _, stderr, _, code := w.rota(gone.Addr+","+w.leader(nil).Addr, "action", "list"); code != 0 {
 		t.Errorf("with another address: exit code %d, %s", code, &stderr.text)
 	}
+}
+
+// TestStreamsBeginAtAServerThatIsThere: output is whole and a backup is made although the first address of the list is dead.
+func TestStreamsBeginAtAServerThatIsThere(t *testing.T) {
+	need.Tool(t, "seq")
+	t.Parallel()
+	w := newWorld(t, patient, devcluster.Config{Servers: 1, Agents: 1})
+	id := strings.TrimSpace(w.must(w.addrs(), "run", "--detach", "--", "seq", "2000"))
+	w.must(w.addrs(), "action", "wait", id)
+	dead := "127.0.0.1:1," + w.addrs()
+	for _, args := range [][]string{{"logs", id}, {"logs", id, "--tail", "1999"}, {"attach", id, "--tail", "1999"}} {
+		if out := w.must(dead, args...); !strings.Contains(out, "2\n3\n") || !strings.HasSuffix(out, "\n2000\n") {
+			t.Errorf("%q printed %d bytes", args, len(out))
+		}
+	}
+	w.must(dead, "operator", "snapshot", "save", filepath.Join(w.dir, "rota.backup"))
 }
