@@ -107,7 +107,7 @@ func (c *Config) check() error {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil {
-		return fmt.Errorf("advertised address %q: %w", c.Advertise, err)
+		return fmt.Errorf("advertised address %q: %w; give HOST:PORT with a number", c.Advertise, err)
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()

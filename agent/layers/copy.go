@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -72,13 +73,21 @@ func empty(dir string) error {
 // copying is a copy of a directory in progress. The files of one user become those of another.
 //
 // Nothing of its trajectory runs meanwhile, but others may be let into its directory, and exchange a
-// file or a directory for a link. So files are opened below the directory only, and what a copy gets
-// is that of the file that was opened.
+// file or a directory for a link or a pipe. So files are opened below the directory only, what a copy
+// gets is that of the file that was opened, and what is made there is a directory if it is listed.
 type copying struct {
 	ctx     context.Context
 	room    func() (bytes uint64, err error)
 	from    *os.Root
+	to      string
 	was, is owner
+	links   map[uint64]string // the copies of files with several names
+	dirs    []madeDir         // their times change with what is put into them, and some may not be written to
+}
+
+type madeDir struct {
+	path string
+	info fs.FileInfo
 }
 
 // pathMax bounds the length of paths below the directory, in bytes.
@@ -92,44 +101,59 @@ func (s *Store) copyTree(ctx context.Context, from, to string, was, is owner) er
 		return err
 	}
 	defer root.Close()
-	c := &copying{ctx, s.room, root, was, is}
-	links := map[uint64]string{}
-	type made struct {
-		path string
-		info fs.FileInfo
-	}
-	var dirs []made // their times change with what is put into them, and some may not be written to
-	err = fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
-		if err == nil && len(path) > pathMax {
-			err = &fs.PathError{Op: "copy", Path: path[:pathMax], Err: syscall.ENAMETOOLONG}
-		}
-		if err != nil {
-			return err
-		}
-		info, err := root.Lstat(path)
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, path)
-		st := info.Sys().(*syscall.Stat_t)
-		if first := links[st.Ino]; first != "" && !info.IsDir() {
-			return os.Link(first, target)
-		}
-		if st.Nlink > 1 {
-			links[st.Ino] = target
-		}
-		if info.IsDir() {
-			dirs = append(dirs, made{target, info})
-		}
-		if info, err = c.one(path, target, info); err != nil {
-			return err
-		}
-		return c.dress(target, info)
-	})
-	for i := len(dirs) - 1; i >= 0 && err == nil; i-- {
-		err = errors.Join(os.Chmod(dirs[i].path, dirs[i].info.Mode()), os.Chtimes(dirs[i].path, dirs[i].info.ModTime(), dirs[i].info.ModTime()))
+	c := &copying{ctx: ctx, room: s.room, from: root, to: to, was: was, is: is, links: map[uint64]string{}}
+	err = c.tree(".")
+	for i := len(c.dirs) - 1; i >= 0 && err == nil; i-- {
+		d := c.dirs[i]
+		err = errors.Join(os.Chmod(d.path, d.info.Mode()), os.Chtimes(d.path, d.info.ModTime(), d.info.ModTime()))
 	}
 	return err
+}
+
+// tree copies a file, or a directory and what is in it.
+func (c *copying) tree(path string) error {
+	if len(path) > pathMax {
+		return &fs.PathError{Op: "copy", Path: path[:pathMax], Err: syscall.ENAMETOOLONG}
+	}
+	info, err := c.from.Lstat(path)
+	if err != nil {
+		return err
+	}
+	target := filepath.Join(c.to, path)
+	st := info.Sys().(*syscall.Stat_t)
+	if first := c.links[st.Ino]; first != "" && !info.IsDir() {
+		return os.Link(first, target)
+	}
+	if st.Nlink > 1 {
+		c.links[st.Ino] = target
+	}
+	of, err := c.one(path, target, info)
+	if err == nil {
+		err = c.dress(target, of)
+	}
+	if err != nil || !info.IsDir() {
+		return err
+	}
+	c.dirs = append(c.dirs, madeDir{target, info})
+	names, err := c.list(path)
+	for _, name := range names {
+		if err := c.tree(filepath.Join(path, name)); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// list returns the names in a directory, in order.
+func (c *copying) list(path string) ([]string, error) {
+	d, err := c.from.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0) // it may be a pipe by now
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	slices.Sort(names)
+	return names, err
 }
 
 // mayTake is an error if the copy should end, or if so many bytes are not free.

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -185,19 +184,68 @@ func TestACopyHasNothingFromOutside(t *testing.T) {
 
 // What was exchanged for a pipe of its own, of which nobody is the other end, holds up no copy.
 func TestACopyWaitsForNoPipe(t *testing.T) {
+	for name, make := range map[string]func(path string) error{
+		"a file":      func(path string) error { return os.WriteFile(path, []byte("own"), 0o600) },
+		"a directory": func(path string) error { return os.Mkdir(path, 0o700) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t)
+			dir, looked := "", 0
+			p.copies(func() (uint64, error) {
+				if looked++; looked == 2 { // after .
+					return 1 << 60, errors.Join(os.Remove(filepath.Join(dir, "x")), unix.Mkfifo(filepath.Join(dir, "x"), 0o600))
+				}
+				return 1 << 60, nil
+			})
+			dir = p.make("one", os.Geteuid())
+			if err := make(filepath.Join(dir, "x")); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Take(t.Context(), 1, "", 11, dir); err == nil {
+				t.Error("a copy was made of a pipe")
+			}
+		})
+	}
+}
+
+// A directory that is a link for a moment makes no link in the copy that anything is put behind.
+func TestACopyPutsNothingBehindALink(t *testing.T) {
 	p := newPlace(t)
-	dir, looked := "", 0
+	outside, dir, looked := t.TempDir(), "", 0
+	exchange := func() error {
+		return unix.Renameat2(unix.AT_FDCWD, filepath.Join(dir, "a"), unix.AT_FDCWD, filepath.Join(dir, "z"), unix.RENAME_EXCHANGE)
+	}
 	p.copies(func() (uint64, error) {
-		if looked++; looked == 2 { // after .
-			return 1 << 60, errors.Join(os.Remove(filepath.Join(dir, "file")), unix.Mkfifo(filepath.Join(dir, "file"), 0o600))
+		if looked++; looked == 1 || looked == 2 { // for . before a is looked at, and for a
+			return 1 << 60, exchange()
 		}
 		return 1 << 60, nil
 	})
 	dir = p.make("one", os.Geteuid())
-	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("own"), 0o600); err != nil {
+	if err := errors.Join(
+		os.Mkdir(filepath.Join(dir, "a"), 0o700), os.WriteFile(filepath.Join(dir, "a", "file"), []byte("own"), 0o600),
+		os.Symlink(outside, filepath.Join(dir, "z")),
+	); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Take(t.Context(), 1, "", 11, dir); err == nil || !strings.Contains(err.Error(), "exchanged") {
-		t.Errorf("a copy of a pipe: %v", err)
+	_ = p.Take(t.Context(), 1, "", 11, dir) // it may be refused
+	if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
+		t.Errorf("outside is %v: %v", left, err)
+	}
+}
+
+// Names are what the file system takes.
+func TestCopiesKeepOddNames(t *testing.T) {
+	p := newPlace(t).copies(plenty)
+	path := filepath.Join("\xff\\dir", "f\xfe")
+	dir := p.make("one", os.Geteuid())
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, filepath.Dir(path)), 0o700), os.WriteFile(filepath.Join(dir, path), []byte("own"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	p.take(1, 11, "one")
+	p.make("two", os.Geteuid())
+	p.begin(1, 12, "two")
+	if content, err := os.ReadFile(filepath.Join(p.home("two"), path)); err != nil || string(content) != "own" {
+		t.Errorf("%q: %v", content, err)
 	}
 }

@@ -191,9 +191,9 @@ func (f *follower) follow(ctx context.Context, id uint64) (*rotav1.Action, error
 func (f *follower) toEnd(ctx context.Context, id uint64, refuse func(error)) (*rotav1.Action, error) {
 	reading, stop := context.WithCancel(ctx)
 	var outputs sync.WaitGroup
-	defer func() { // nothing is told any more after the return
+	defer func() { // nothing is told any more after the return, unless who is told takes longer than that
 		stop()
-		outputs.Wait()
+		waitWhileNews(&outputs, f.news, outputGrace)
 	}()
 	started := map[uint32]bool{}
 	req := &rotav1.WatchActionsRequest{Namespace: "*", ActionId: id, AfterRevision: proto.Uint64(0)}

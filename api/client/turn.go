@@ -149,8 +149,14 @@ func (c *Client) HoldTurn(ctx context.Context, req *rotav1.AcquireTurnRequest, w
 	returned := false
 	defer func() {
 		if !returned { // work has panicked: nobody holds the turn any more
+			cancel(nil)
 			stop()
-			_ = h.yield(context.WithoutCancel(ctx), nil, true)
+			if err := <-lost; err != nil {
+				return // it is lost already
+			}
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), yieldAfterPanic)
+			defer cancel()
+			_ = h.yield(ctx, nil, true)
 		}
 	}()
 	err = work(working, turn)
@@ -173,6 +179,9 @@ func (c *Client) HoldTurn(ctx context.Context, req *rotav1.AcquireTurnRequest, w
 		return errors.Join(err, fmt.Errorf("yield turn %d: %w", turn.Id, e))
 	}
 }
+
+// yieldAfterPanic is how long a turn is given back whose work has panicked.
+const yieldAfterPanic = 5 * time.Second
 
 // holder keeps the lease of one turn.
 type holder struct {

@@ -401,5 +401,5 @@ func rightMissing(c *caller, need right, namespace string) *failure {
 		where = " in namespace " + cut(namespace)
 	}
 	return failed(connect.CodePermissionDenied, "RIGHT_MISSING",
-		"the %s %s may not %s %s%s: its policies %q do not allow that; an operator can change them with rota acl policy put", c.kind, c.name, need.verb, need.noun, where, c.policies)
+		"the %s %s may not %s %s%s: its policies %q do not allow that; an operator can change them with rota acl policy put", c.kind, cut(c.name), need.verb, need.noun, where, c.policies)
 }

@@ -41,7 +41,7 @@ class AsyncClient:
         self.blocking = Client(*servers, **options)
 
     async def call(self, method: str, request: dict | None = None) -> dict:
-        return await briefly(self.blocking.call, method, request)
+        return await in_thread(self.blocking.call, method, request)  # which may wait for what others do
 
     async def submit(self, *specs: dict, request_id: str | None = None) -> Submission:
         """As Client.submit. If it is canceled, so are its actions, unless it has a request_id."""
@@ -279,13 +279,13 @@ class AsyncFiles:
         return await briefly(self.blocking.stat, path)
 
     async def read(self, path: str) -> bytes:
-        return await briefly(self.blocking.read, path)
+        return await in_thread(self.blocking.read, path)
 
     async def read_text(self, path: str, encoding: str = "utf-8") -> str:
-        return await briefly(self.blocking.read_text, path, encoding)
+        return await in_thread(self.blocking.read_text, path, encoding)
 
     async def write(self, path: str, content: bytes | str, mode: int = 0o644) -> None:
-        await briefly(self.blocking.write, path, content, mode)
+        await in_thread(self.blocking.write, path, content, mode)
 
     async def mkdir(self, path: str) -> None:
         await briefly(self.blocking.mkdir, path)
@@ -308,10 +308,11 @@ class AsyncTrajectory:
         self.client = client
         self.id = 0
         self._open = (of.fork if of else client.blocking.trajectory, memory, fields)
+        self._forks = of is not None  # waits for what runs there, and for copies
 
     async def __aenter__(self) -> AsyncTrajectory:
         how, memory, fields = self._open
-        opened = await _or_undone(lambda: how(memory, **fields), Trajectory.close)
+        opened = await _or_undone(lambda: how(memory, **fields), Trajectory.close, in_thread if self._forks else opening)
         self.id, self.blocking = opened.id, opened
         self.files = AsyncFiles(self.client, self.id)
         return self
@@ -326,7 +327,7 @@ class AsyncTrajectory:
         return await briefly(self.blocking.resume)
 
     async def usage(self, interval_s: float = 0) -> dict:
-        return await briefly(self.blocking.usage, interval_s)
+        return await in_thread(self.blocking.usage, interval_s)
 
     async def snapshot(self, name: str = "", timeout_s: float = 600) -> dict:
         return await in_thread(self.blocking.snapshot, name, timeout_s)
@@ -608,7 +609,7 @@ class AsyncTurn(Turn):
             pass  # the loop is gone, and with it whoever would listen
 
 
-async def _or_undone(do: Callable[[], Done], undo: Callable[[Done], Any]) -> Done:
+async def _or_undone(do: Callable[[], Done], undo: Callable[[Done], Any], how: Callable[..., Awaitable[Any]] = opening) -> Done:
     """Does something in a thread. If the task is canceled meanwhile, the thread undoes what it has done.
 
     The cancellation does not wait for that.
@@ -629,7 +630,7 @@ async def _or_undone(do: Callable[[], Done], undo: Callable[[Done], Any]) -> Don
                 return
         undone(result)
 
-    work = asyncio.ensure_future(opening(run))
+    work = asyncio.ensure_future(how(run))
     try:
         await asyncio.shield(work)
     except asyncio.CancelledError:

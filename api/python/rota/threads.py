@@ -19,7 +19,7 @@ Done = TypeVar("Done")
 #: How many threads calls have: those that wait for what others do, those that servers answer at once, and
 #: those that submit or open something, which wait for as long as servers are overloaded. Each has a
 #: connection while it runs, of which a server closes some beyond 2,048.
-_THREADS = {"waits": 4096, "asks": 64, "opens": 64}
+_THREADS = {"waits": 4096, "asks": 256, "opens": 64}
 
 
 def _new_pools() -> dict[str, concurrent.futures.ThreadPoolExecutor]:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -99,8 +100,11 @@ func (a *app) extractFrom(ctx context.Context, dir string, s replica.StoredSnaps
 	m := fsm.New(fsm.Options{})
 	if s.Path != "" {
 		f, err := os.Open(filepath.Clean(s.Path))
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: %w", state.ErrSnapshotCorrupt, err)
+		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", state.ErrSnapshotCorrupt, err)
+			return nil, err
 		}
 		err = m.Restore(f) // it closes f
 		if isBeforeLevels(err) && len(tail.Commands) == 0 {
