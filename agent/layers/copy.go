@@ -51,14 +51,30 @@ func (s *Store) copyInto(ctx context.Context, trajectory uint64, h *home) error 
 	if err != nil {
 		return err
 	}
-	if h.Owner != nil {
+	give := func() error { return nil }
+	if h.Owner != nil { // else the directory itself says whose it is
 		own = *h.Owner
+		if give, err = withhold(h.Path, own); err != nil {
+			return err
+		}
 	}
 	if err := s.copyTree(ctx, s.files(h.Lower[0].Name), h.Path, h.Lower[0].owner, own); err != nil {
-		return errors.Join(err, empty(h.Path))
+		return errors.Join(err, empty(h.Path), give())
 	}
 	h.Lower, h.Copied = nil, true
 	return s.write(s.record(homesName, trajectory), h)
+}
+
+// withhold lets nobody but this process into a directory, until it is given to its owner: others could
+// exchange what is in it for links while it is filled.
+func withhold(dir string, own owner) (give func() error, err error) {
+	info, err := os.Lstat(dir)
+	if err == nil {
+		err = errors.Join(os.Lchown(dir, os.Geteuid(), os.Getegid()), os.Chmod(dir, dirMode))
+	}
+	return func() error {
+		return errors.Join(os.Lchown(dir, int(own.UID), int(own.GID)), os.Chmod(dir, info.Mode()))
+	}, err
 }
 
 // empty removes what is in a directory.
@@ -81,9 +97,12 @@ type copying struct {
 	from    *os.Root
 	to      string
 	was, is owner
-	links   map[uint64]string // the copies of files with several names
-	dirs    []madeDir         // their times change with what is put into them, and some may not be written to
+	links   map[inode]string // the copies of files with several names
+	dirs    []madeDir        // which get their owner, permissions and times last, the inner ones first
 }
+
+// inode is what the names of a file have in common.
+type inode struct{ dev, ino uint64 }
 
 type madeDir struct {
 	path string
@@ -101,11 +120,10 @@ func (s *Store) copyTree(ctx context.Context, from, to string, was, is owner) er
 		return err
 	}
 	defer root.Close()
-	c := &copying{ctx: ctx, room: s.room, from: root, to: to, was: was, is: is, links: map[uint64]string{}}
+	c := &copying{ctx: ctx, room: s.room, from: root, to: to, was: was, is: is, links: map[inode]string{}}
 	err = c.tree(".")
 	for i := len(c.dirs) - 1; i >= 0 && err == nil; i-- {
-		d := c.dirs[i]
-		err = errors.Join(os.Chmod(d.path, d.info.Mode()), os.Chtimes(d.path, d.info.ModTime(), d.info.ModTime()))
+		err = c.dress(c.dirs[i].path, c.dirs[i].info)
 	}
 	return err
 }
@@ -120,18 +138,10 @@ func (c *copying) tree(path string) error {
 		return err
 	}
 	target := filepath.Join(c.to, path)
-	st := info.Sys().(*syscall.Stat_t)
-	if first := c.links[st.Ino]; first != "" && !info.IsDir() {
-		return os.Link(first, target)
+	if !info.IsDir() {
+		return c.leaf(path, target, info)
 	}
-	if st.Nlink > 1 {
-		c.links[st.Ino] = target
-	}
-	of, err := c.one(path, target, info)
-	if err == nil {
-		err = c.dress(target, of)
-	}
-	if err != nil || !info.IsDir() {
+	if _, err := c.one(path, target, info); err != nil {
 		return err
 	}
 	c.dirs = append(c.dirs, madeDir{target, info})
@@ -140,6 +150,27 @@ func (c *copying) tree(path string) error {
 		if err := c.tree(filepath.Join(path, name)); err != nil {
 			return err
 		}
+	}
+	return err
+}
+
+// leaf copies what is no directory. A socket is nothing without its process, and devices are not for
+// trajectories.
+func (c *copying) leaf(path, target string, info fs.FileInfo) error {
+	if info.Mode()&(fs.ModeSocket|fs.ModeDevice|fs.ModeIrregular) != 0 {
+		return c.mayTake(0)
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	id := inode{st.Dev, st.Ino}
+	if first := c.links[id]; first != "" && st.Nlink > 1 {
+		return os.Link(first, target)
+	}
+	of, err := c.one(path, target, info)
+	if err == nil {
+		err = c.dress(target, of)
+	}
+	if err == nil && st.Nlink > 1 {
+		c.links[id] = target
 	}
 	return err
 }
@@ -189,7 +220,7 @@ func (c *copying) one(from, to string, info fs.FileInfo) (fs.FileInfo, error) {
 	case mode.Type() == fs.ModeNamedPipe:
 		return info, unix.Mkfifo(to, uint32(mode.Perm()))
 	}
-	return info, nil // a socket is nothing without its process, and devices are not for trajectories
+	return nil, fmt.Errorf("%s: %w", from, errExchanged)
 }
 
 // errExchanged says that a file became something else while its directory was copied.
@@ -257,8 +288,7 @@ func (c *copying) extent(in, out *os.File, begin, end int64) error {
 	return err
 }
 
-// dress gives a copy the owner, the permissions and the time of what it is a copy of; a directory gets
-// only its owner.
+// dress gives a copy the owner, the permissions and the time of what it is a copy of.
 func (c *copying) dress(path string, info fs.FileInfo) error {
 	st := info.Sys().(*syscall.Stat_t)
 	uid, gid := st.Uid, st.Gid
@@ -268,11 +298,7 @@ func (c *copying) dress(path string, info fs.FileInfo) error {
 	if gid == c.was.GID {
 		gid = c.is.GID
 	}
-	err := os.Lchown(path, int(uid), int(gid))
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && info.Mode().Type()&(fs.ModeSocket|fs.ModeDevice) != 0:
-		return nil
-	case err != nil || info.IsDir() || info.Mode().Type() == fs.ModeSymlink:
+	if err := os.Lchown(path, int(uid), int(gid)); err != nil || info.Mode().Type() == fs.ModeSymlink {
 		return err
 	}
 	return errors.Join(os.Chmod(path, info.Mode()), os.Chtimes(path, info.ModTime(), info.ModTime()))

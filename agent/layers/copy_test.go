@@ -208,29 +208,77 @@ func TestACopyWaitsForNoPipe(t *testing.T) {
 	}
 }
 
-// A directory that is a link for a moment makes no link in the copy that anything is put behind.
+// A directory that becomes a link while its neighbours are copied is copied as that: nothing is put behind it.
 func TestACopyPutsNothingBehindALink(t *testing.T) {
 	p := newPlace(t)
 	outside, dir, looked := t.TempDir(), "", 0
-	exchange := func() error {
-		return unix.Renameat2(unix.AT_FDCWD, filepath.Join(dir, "a"), unix.AT_FDCWD, filepath.Join(dir, "z"), unix.RENAME_EXCHANGE)
+	exchange := func(a, b string) error {
+		return unix.Renameat2(unix.AT_FDCWD, filepath.Join(dir, a), unix.AT_FDCWD, filepath.Join(dir, b), unix.RENAME_EXCHANGE)
 	}
 	p.copies(func() (uint64, error) {
-		if looked++; looked == 1 || looked == 2 { // for . before a is looked at, and for a
-			return 1 << 60, exchange()
+		if looked++; looked == 3 { // ., 0 and 1 have been looked at
+			return 1 << 60, errors.Join(exchange("0", "s"), exchange("a", "z"))
 		}
 		return 1 << 60, nil
 	})
 	dir = p.make("one", os.Geteuid())
-	if err := errors.Join(
-		os.Mkdir(filepath.Join(dir, "a"), 0o700), os.WriteFile(filepath.Join(dir, "a", "file"), []byte("own"), 0o600),
-		os.Symlink(outside, filepath.Join(dir, "z")),
-	); err != nil {
+	err := errors.Join(os.Mkdir(filepath.Join(outside, "sub"), 0o700), os.Symlink(outside, filepath.Join(dir, "0")), os.Symlink("0/sub", filepath.Join(dir, "z")))
+	for _, path := range []string{"1", "a/file", "s/sub/file"} {
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o700), os.WriteFile(filepath.Join(dir, path), []byte("own"), 0o600))
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	_ = p.Take(t.Context(), 1, "", 11, dir) // it may be refused
-	if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
+	p.take(1, 11, "one")
+	if left, err := os.ReadDir(filepath.Join(outside, "sub")); err != nil || len(left) > 0 {
 		t.Errorf("outside is %v: %v", left, err)
+	}
+}
+
+// What a directory gets is put into it while it is nobody's but the agent's.
+func TestADirectoryIsWithheldWhileItIsFilled(t *testing.T) {
+	p := newPlace(t)
+	looked, full := 0, false
+	p.copies(func() (uint64, error) {
+		info, err := os.Lstat(p.home("two"))
+		if err != nil {
+			return 1 << 60, nil // the snapshot is taken
+		}
+		if looked++; info.Mode().Perm() != 0o700 || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
+			t.Errorf("%v of %d while it is filled", info.Mode(), info.Sys().(*syscall.Stat_t).Uid)
+		}
+		if full {
+			return 0, nil
+		}
+		return 1 << 60, nil
+	})
+	dir := p.make("one", 70001)
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "a", "b"), 0o755), os.WriteFile(filepath.Join(dir, "a", "b", "file"), []byte("own"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	p.take(1, 11, "one")
+	p.make("two", 70002)
+	want, err := os.Lstat(p.home("two"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := func(when string) {
+		t.Helper()
+		got, err := os.Lstat(p.home("two"))
+		if err != nil || got.Mode() != want.Mode() || got.Sys().(*syscall.Stat_t).Uid != want.Sys().(*syscall.Stat_t).Uid {
+			t.Errorf("%s: %v: %v", when, got, err)
+		}
+	}
+	full = true
+	if err := p.Begin(t.Context(), 1, 12, p.home("two")); err == nil {
+		t.Error("a copy was made without room")
+	}
+	same("after a try that failed")
+	full = false
+	p.begin(1, 12, "two")
+	same("when it is whole")
+	if looked < 4 {
+		t.Errorf("looked at %d times", looked)
 	}
 }
 
