@@ -110,7 +110,7 @@ func (a *agent) serveOutput(ctx context.Context, l net.Listener) error {
 	return ctx.Err()
 }
 
-// onlyFor lets one role in; without TLS there are none.
+// onlyFor lets some roles in; without TLS there are none.
 func onlyFor(next http.Handler, roles ...pki.Role) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS != nil {

@@ -154,8 +154,6 @@ func (c *Client) HoldTurn(ctx context.Context, req *rotav1.AcquireTurnRequest, w
 			if err := <-lost; err != nil {
 				return // it is lost already
 			}
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), yieldAfterPanic)
-			defer cancel()
 			_ = h.yield(ctx, nil, true)
 		}
 	}()
@@ -179,9 +177,6 @@ func (c *Client) HoldTurn(ctx context.Context, req *rotav1.AcquireTurnRequest, w
 		return errors.Join(err, fmt.Errorf("yield turn %d: %w", turn.Id, e))
 	}
 }
-
-// yieldAfterPanic is how long a turn is given back whose work has panicked.
-const yieldAfterPanic = 5 * time.Second
 
 // holder keeps the lease of one turn.
 type holder struct {

@@ -3,8 +3,8 @@
 // # Actions
 //
 // The order is first come, first served over all namespaces of a key resource; from feature
-// level 3 on namespaces share by weight, and it is so within each (fair.go). Strict FCFS would leave cores idle behind an action that does not fit yet, so
-// younger ones may bypass it, but only a bounded number of times and for a
+// level 3 on namespaces share by weight, and it is so within each (fair.go). Strict FCFS
+// would leave cores idle behind an action that does not fit yet, so younger ones may bypass it, but only a bounded number of times and for a
 // bounded time. After that the action's node is reserved for it. So nothing
 // starves: an action that fits some node starts after at most the work that was
 // older or had bypassed it by then.
