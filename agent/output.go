@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -29,6 +28,7 @@ import (
 	"rota/api/httpx"
 	"rota/api/intake"
 	"rota/api/pki"
+	"rota/api/share"
 
 	"rota/agent/runtime"
 )
@@ -39,7 +39,8 @@ const (
 	// decodingMax is what requests take in memory, all together, while they are decoded.
 	decodingMax = 16 << 20
 	// readersMax is how many streams of output are read at once, and attemptReadersMax how many of
-	// one attempt. Each has open files, and looks for more as long as its client likes.
+	// one attempt. Each has open files, and looks for more as long as its client likes. Attempts share
+	// them as package share says: the last quarter is for attempts whose output has no reader yet.
 	readersMax        = 1024
 	attemptReadersMax = 64
 	// outputCloseMax is how long readers get to finish when the agent stops.
@@ -80,6 +81,7 @@ func (a *agent) serveOutput(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	path, handler := rotav1connect.NewOutputServiceHandler(&outputService{
 		dir: a.cfg.Process.Dir, incarnation: a.journal.Incarnation, stop: ctx, served: a.metrics.output,
+		readers: share.New[plan.Key](readersMax),
 	}, intake.ForHandler(), connect.WithReadMaxBytes(requestBytesMax))
 	mux.Handle(path, onlyFor(intake.Handler(handler, intake.Limits{
 		MessageBytes: requestBytesMax, Budget: intake.NewBudget(decodingMax),
@@ -129,36 +131,7 @@ type outputService struct {
 	incarnation func() uint64   // of the node, now
 	stop        context.Context // done when the agent stops
 	served      prometheus.Counter
-	readers     readers
-}
-
-// readers counts streams of output.
-type readers struct {
-	mu  sync.Mutex
-	all int
-	of  map[plan.Key]int
-}
-
-// enter reports whether there is room for another reader of an attempt, which leaves again then.
-func (r *readers) enter(key plan.Key) (leave func(), ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.all >= readersMax || r.of[key] >= attemptReadersMax {
-		return nil, false
-	}
-	if r.of == nil {
-		r.of = map[plan.Key]int{}
-	}
-	r.all++
-	r.of[key]++
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.all--
-		if r.of[key]--; r.of[key] == 0 {
-			delete(r.of, key)
-		}
-	}, true
+	readers     *share.Slots[plan.Key]
 }
 
 // ReadOutput implements rotav1connect.OutputServiceHandler.
@@ -175,9 +148,9 @@ func (s *outputService) ReadOutput(ctx context.Context, req *rotav1.ReadOutputRe
 	if !ok {
 		return noOutput(req)
 	}
-	leave, ok := s.readers.enter(key)
+	leave, ok := s.readers.TakeUpTo(key, attemptReadersMax)
 	if !ok {
-		return refuse(connect.CodeResourceExhausted, "AGENT_BUSY", "too many clients read output of this node, or of this attempt, at once; try again")
+		return refuse(connect.CodeResourceExhausted, "AGENT_BUSY", "too many clients read output of this attempt, or of this node, at once; try again")
 	}
 	defer leave()
 	out, err := runtime.OpenOutput(s.dir, key, int64(req.GetStdoutOffset()), int64(req.GetStderrOffset()))

@@ -4,35 +4,30 @@ import (
 	"testing"
 
 	"rota/agent/plan"
+	"rota/api/share"
 )
 
 // Readers that never go away take neither all files of the agent nor the room of other attempts.
 func TestReadersOfOutputAreBounded(t *testing.T) {
-	var r readers
-	var leave []func()
-	enter := func(action uint64, want bool) {
-		t.Helper()
-		out, ok := r.enter(plan.Key{Action: action, Attempt: 1})
-		if ok != want {
-			t.Fatalf("reader %d, of action %d: %v", len(leave), action, ok)
+	readers := share.New[plan.Key](readersMax)
+	total := 0
+	for action := range uint64(readersMax) {
+		key := plan.Key{Action: action + 1, Attempt: 1}
+		own := 0
+		for ; ; own++ {
+			if _, ok := readers.TakeUpTo(key, attemptReadersMax); !ok {
+				break
+			}
 		}
-		if ok {
-			leave = append(leave, out)
+		switch {
+		case own > attemptReadersMax:
+			t.Fatalf("%d readers of one attempt", own)
+		case own == 0 && action < readersMax/4:
+			t.Fatalf("beside %d attempts with as many readers as they get, another one gets none", action)
 		}
+		total += own
 	}
-	for action := range uint64(readersMax / attemptReadersMax) {
-		for range attemptReadersMax {
-			enter(action+1, true)
-		}
-		enter(action+1, false)
-	}
-	enter(1000, false)
-	leave[0]()
-	enter(1000, true)
-	for _, out := range leave[1:] {
-		out()
-	}
-	if r.all != 0 || len(r.of) != 0 {
-		t.Errorf("left: %d, %v", r.all, r.of)
+	if total != readersMax {
+		t.Errorf("%d readers in all", total)
 	}
 }

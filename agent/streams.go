@@ -13,6 +13,7 @@ import (
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/intake"
+	"rota/api/share"
 	"rota/api/signals"
 )
 
@@ -23,7 +24,8 @@ const (
 	streamDecodingMax = 16 << 20
 	// inputCallsMax is how many calls write input at once: each holds it while it waits for room.
 	// orderCallsMax is the same of signals and sizes, which wait for nothing and must get through
-	// when commands do not read their input.
+	// when commands do not read their input. Attempts share both as package share says: the last
+	// quarter is for attempts that no call is about yet.
 	inputCallsMax = 512
 	orderCallsMax = 64
 )
@@ -32,8 +34,8 @@ const (
 type streamService struct {
 	conn        func() runtime.Runtime
 	incarnation func() uint64 // of the node, now
-	// inputs and orders have an element for each call under way.
-	inputs, orders chan struct{}
+	// inputs and orders are the calls under way.
+	inputs, orders *share.Slots[plan.Key]
 }
 
 var _ rotav1connect.StreamServiceHandler = (*streamService)(nil)
@@ -41,29 +43,29 @@ var _ rotav1connect.StreamServiceHandler = (*streamService)(nil)
 // newStreamHandler serves input, signals and terminals of attempts.
 func newStreamHandler(a *agent) (path string, h http.Handler) {
 	s := &streamService{conn: a.driver.connection, incarnation: a.journal.Incarnation,
-		inputs: make(chan struct{}, inputCallsMax), orders: make(chan struct{}, orderCallsMax)}
+		inputs: share.New[plan.Key](inputCallsMax), orders: share.New[plan.Key](orderCallsMax)}
 	path, h = rotav1connect.NewStreamServiceHandler(s, codec.ForHandler(), intake.ForHandler(), connect.WithReadMaxBytes(streamRequestMax))
 	return path, intake.Handler(h, intake.Limits{MessageBytes: streamRequestMax, Budget: intake.NewBudget(streamDecodingMax)})
 }
 
-// with makes one call of the supervisor about an attempt, one of so many at once.
-func (s *streamService) with(ctx context.Context, calls chan struct{}, action uint64, attempt uint32, do func(context.Context, runtime.Streams, plan.Key) error) error {
+// with makes one call of the supervisor about an attempt, if there is room for it among calls.
+func (s *streamService) with(ctx context.Context, calls *share.Slots[plan.Key], action uint64, attempt uint32, do func(context.Context, runtime.Streams, plan.Key) error) error {
 	if action == 0 || attempt == 0 {
 		return refuse(connect.CodeInvalidArgument, "INVALID", "name an action and an attempt")
 	}
-	select {
-	case calls <- struct{}{}:
-		defer func() { <-calls }()
-	default:
-		return refuse(connect.CodeResourceExhausted, "AGENT_BUSY", "too many calls write to attempts of this node at once; try again")
+	key := plan.Key{Action: action, Attempt: attempt, Incarnation: s.incarnation()}
+	release, ok := calls.Take(key)
+	if !ok {
+		return refuse(connect.CodeResourceExhausted, "AGENT_BUSY", "too many calls write to this attempt, or to attempts of this node, at once; try again")
 	}
+	defer release()
 	conn := s.conn()
 	if conn == nil {
 		return refuse(connect.CodeUnavailable, "AGENT_BUSY", "the supervisor of the node is being started; try again")
 	}
 	ctx, cancel := context.WithTimeout(ctx, runtime.InputWaitMax+callTimeout)
 	defer cancel()
-	return toldError(streamErrors, do(ctx, conn, plan.Key{Action: action, Attempt: attempt, Incarnation: s.incarnation()}))
+	return toldError(streamErrors, do(ctx, conn, key))
 }
 
 // streamErrors are what servers are told of errors of the supervisor.

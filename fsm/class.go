@@ -47,13 +47,29 @@ func (x *execution) classify(rows []state.Action, actions []*logv1.Action) *logv
 			fresh.add(a.Class)
 		}
 	}
-	if n := x.s.ClassCount() + len(fresh.items); len(fresh.items) > 0 && n > state.ClassesMax {
-		return refuse(codeResourceExhausted, "TOO_MANY_CLASSES", "%d classes are known, and %d more would be too many (at most %d): name kinds of actions, not single ones, or delete classes with: rota class delete", x.s.ClassCount(), len(fresh.items), state.ClassesMax)
+	if r := x.mayName(rows[0].Namespace, len(fresh.items)); r != nil {
+		return r
 	}
 	for i, a := range actions {
 		if a.Class != "" {
 			rows[i].Class = x.class(rows[i].Namespace, a.Class)
 		}
+	}
+	return nil
+}
+
+// mayName refuses new classes of a namespace when there are too many.
+func (x *execution) mayName(ns state.NamespaceID, fresh int) *logv1.Result {
+	if fresh == 0 {
+		return nil
+	}
+	all := x.s.ClassCount()
+	if all+fresh > state.ClassesMax {
+		return refuse(codeResourceExhausted, "TOO_MANY_CLASSES", "%d classes are known, and %d more would be too many (at most %d): name kinds of actions, not single ones, or delete classes with: rota class delete", all, fresh, state.ClassesMax)
+	}
+	if own := x.s.ClassesOf(ns); !x.mayHaveMore(state.ClassesMax, all+fresh-1, own+fresh-1) {
+		return refuse(codeResourceExhausted, "TOO_MANY_CLASSES", "namespace %q has %d classes, and with %d more it would have more than are left for other namespaces (%d for all): name kinds of actions, not single ones, or delete classes with: rota class delete",
+			x.s.Namespace(ns).Name, own, fresh, state.ClassesMax)
 	}
 	return nil
 }

@@ -33,10 +33,14 @@ func isSnapshots(c *logv1.Command) bool {
 
 // createSnapshot asks the node of a trajectory for a snapshot of its files.
 func (x *execution) createSnapshot(c *logv1.CreateSnapshot) *logv1.Result {
-	if r := x.replay(c.GetRequest(), state.VerbCreateSnapshot, 1); r != nil {
+	t := x.s.Trajectory(state.TrajectoryID(c.GetTrajectoryId()))
+	var ns *state.Namespace
+	if t != nil {
+		ns = x.s.Namespace(t.Namespace)
+	}
+	if r := x.replay(c.GetRequest(), ns, state.VerbCreateSnapshot, 1); r != nil {
 		return r
 	}
-	t := x.s.Trajectory(state.TrajectoryID(c.GetTrajectoryId()))
 	if r := x.maySnapshot(t, c); r != nil {
 		return r
 	}
@@ -48,12 +52,11 @@ func (x *execution) createSnapshot(c *logv1.CreateSnapshot) *logv1.Result {
 		State: state.FileSnapshotCreating, Container: t.Container, Spec: t.Spec, CreatedAt: x.now(),
 	})
 	x.dirtyNodes.add(t.Node)
-	x.remember(c.Request, state.VerbCreateSnapshot, uint64(m.LastFileSnapshot), 1)
+	x.remember(c.Request, ns, state.VerbCreateSnapshot, uint64(m.LastFileSnapshot), 1)
 	return &logv1.Result{FirstId: uint64(m.LastFileSnapshot), Count: 1}
 }
 
-// maySnapshot refuses a snapshot that cannot be taken, or one too many. Of those that are kept, the
-// oldest that has ended makes room.
+// maySnapshot refuses a snapshot that cannot be taken, or one too many.
 func (x *execution) maySnapshot(t *state.Trajectory, c *logv1.CreateSnapshot) *logv1.Result {
 	switch {
 	case len(c.GetName()) > nameBytesMax:
@@ -70,10 +73,29 @@ func (x *execution) maySnapshot(t *state.Trajectory, c *logv1.CreateSnapshot) *l
 	if a := x.runningIn(t.ID); a != nil {
 		return refuse(codeFailedPrecondition, "TRAJECTORY_BUSY", "action %d of trajectory %d runs, and may be writing; wait for it or cancel it, then try again", a.ID, t.ID)
 	}
-	onNode := 0
-	x.s.NodeFileSnapshots(t.Node, func(*state.FileSnapshot) bool { onNode++; return true })
-	if onNode >= state.FileSnapshotsPerNodeMax {
+	return x.roomForSnapshot(t)
+}
+
+// roomForSnapshot refuses one snapshot too many, on its node or of its namespace. Of those that are
+// kept, the oldest that has ended makes room.
+func (x *execution) roomForSnapshot(t *state.Trajectory) *logv1.Result {
+	onNode, ofOwn := 0, 0
+	x.s.NodeFileSnapshots(t.Node, func(o *state.FileSnapshot) bool {
+		onNode++
+		if o.Namespace == t.Namespace {
+			ofOwn++
+		}
+		return true
+	})
+	switch {
+	case onNode >= state.FileSnapshotsPerNodeMax:
 		return refuse(codeResourceExhausted, "TOO_MANY_SNAPSHOTS", "node %s has %d snapshots, which is the limit; delete some with: rota snapshot delete", x.s.Node(t.Node).Name, onNode)
+	case !x.mayHaveMore(state.FileSnapshotsPerNodeMax, onNode, ofOwn):
+		return refuse(codeResourceExhausted, "TOO_MANY_SNAPSHOTS", "node %s has %d snapshots of the namespace, and other namespaces may have the %d that are left; delete some with: rota snapshot delete",
+			x.s.Node(t.Node).Name, ofOwn, state.FileSnapshotsPerNodeMax-onNode)
+	}
+	if live, own := x.s.LiveFileSnapshots(t.Namespace); !x.mayHaveMore(state.FileSnapshotsMax, live, own) {
+		return refuse(codeResourceExhausted, "TOO_MANY_SNAPSHOTS", "the namespace has %d snapshots, and other namespaces may have the %d that are left; delete some with: rota snapshot delete", own, state.FileSnapshotsMax-live)
 	}
 	if x.s.FileSnapshotCount() < state.FileSnapshotsMax {
 		return nil

@@ -155,7 +155,7 @@ func (x *execution) roomFor(policy string) {
 // reportGenerations adds what trajectories generated. What is reported of those that have ended
 // changes nothing.
 func (x *execution) reportGenerations(c *logv1.ReportGenerations) *logv1.Result {
-	if r := x.replay(c.Request, state.VerbReportGenerations, 1); r != nil {
+	if r := x.replay(c.Request, nil, state.VerbReportGenerations, 1); r != nil {
 		return r
 	}
 	if r := checkReport(c); r != nil {
@@ -167,7 +167,7 @@ func (x *execution) reportGenerations(c *logv1.ReportGenerations) *logv1.Result 
 	for _, r := range c.Workers {
 		x.workerFailed(r)
 	}
-	x.remember(c.Request, state.VerbReportGenerations, 1, 1)
+	x.remember(c.Request, nil, state.VerbReportGenerations, 1, 1)
 	return &logv1.Result{FirstId: 1, Count: 1}
 }
 

@@ -16,7 +16,7 @@ const (
 // submitJob makes a job. It is placed by the scheduler, in this entry if a group has
 // room.
 func (x *execution) submitJob(c *logv1.SubmitJob) *logv1.Result {
-	if r := x.replay(c.Request, state.VerbSubmitJob, 1); r != nil {
+	if r := x.replay(c.Request, x.named(c.Namespace), state.VerbSubmitJob, 1); r != nil {
 		return r
 	}
 	ns, r := x.namespace(c.Namespace)
@@ -58,7 +58,7 @@ func (x *execution) submitJob(c *logv1.SubmitJob) *logv1.Result {
 	x.s.SetMeta(m)
 	x.putJob(j)
 	x.placeNew()
-	x.remember(c.Request, state.VerbSubmitJob, uint64(m.LastJob), 1)
+	x.remember(c.Request, ns, state.VerbSubmitJob, uint64(m.LastJob), 1)
 	return &logv1.Result{FirstId: uint64(m.LastJob), Count: 1}
 }
 

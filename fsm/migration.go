@@ -59,7 +59,7 @@ func (x *execution) otherVerb(c *logv1.Command) *logv1.Result {
 
 // requestMigration queues a migration.
 func (x *execution) requestMigration(c *logv1.RequestMigration) *logv1.Result {
-	if r := x.replay(c.Request, state.VerbRequestMigration, 1); r != nil {
+	if r := x.replay(c.Request, x.named(c.Namespace), state.VerbRequestMigration, 1); r != nil {
 		return r
 	}
 	row, r := x.newMigration(c)
@@ -67,7 +67,7 @@ func (x *execution) requestMigration(c *logv1.RequestMigration) *logv1.Result {
 		return r
 	}
 	x.queueMigration(row)
-	x.remember(c.Request, state.VerbRequestMigration, uint64(row.ID), 1)
+	x.remember(c.Request, x.named(c.Namespace), state.VerbRequestMigration, uint64(row.ID), 1)
 	return &logv1.Result{FirstId: uint64(row.ID), Count: 1}
 }
 

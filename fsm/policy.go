@@ -20,6 +20,47 @@ func (x *execution) policy(name string) (*state.Policy, *logv1.Result) {
 	return p, nil
 }
 
+// claim finds a policy for a namespace, which is nil for none. It becomes that namespace's if it
+// belongs to none, or is new. owner is where the caller has the right to it.
+func (x *execution) claim(name string, ns *state.Namespace, owner string) (*state.Policy, *logv1.Result) {
+	is := ns
+	if known := x.s.Policy(name); known != nil {
+		is = x.s.OwnerOf(known)
+	} else if ns != nil && !x.mayHaveMore(state.PoliciesMax, x.s.PolicyCount(), x.s.PoliciesOf(ns.ID)) {
+		return nil, refuse(codeResourceExhausted, "TOO_MANY_POLICIES", "namespace %q has %d policies, and other namespaces may have the %d that are left; use one of them again",
+			ns.Name, x.s.PoliciesOf(ns.ID), state.PoliciesMax-x.s.PolicyCount())
+	}
+	if r := belongs(name, is, owner); r != nil {
+		return nil, r
+	}
+	p, r := x.policy(name)
+	if r != nil || ns == nil || p.Namespace != 0 {
+		return p, r
+	}
+	u := *p
+	u.Namespace = ns.ID
+	x.s.PutPolicy(&u)
+	return &u, nil
+}
+
+// belongs refuses a policy of one namespace, or of none, whose caller has rights in another one;
+// without owner, the caller has them everywhere.
+func belongs(policy string, is *state.Namespace, owner string) *logv1.Result {
+	if owner == "" || is != nil && is.Name == owner {
+		return nil
+	}
+	return refuse(codePermissionDenied, "POLICY_NOT_OWNED", "policy %q does not belong to a namespace in which the caller has the right to it: take another name, or ask an operator for the right", policy)
+}
+
+// ownPolicy finds a policy that something has named, and to which the caller has the right.
+func (x *execution) ownPolicy(name, owner string) (*state.Policy, *logv1.Result) {
+	p, r := x.existingPolicy(name)
+	if r == nil {
+		r = belongs(name, x.s.OwnerOf(p), owner)
+	}
+	return p, r
+}
+
 // existingPolicy finds a policy that something has named.
 func (x *execution) existingPolicy(name string) (*state.Policy, *logv1.Result) {
 	p := x.s.Policy(name)
@@ -29,17 +70,30 @@ func (x *execution) existingPolicy(name string) (*state.Policy, *logv1.Result) {
 	return p, nil
 }
 
+// publishes finds the policy of a version.
+func (x *execution) publishes(c *logv1.PublishVersion) (*state.Policy, *logv1.Result) {
+	if c.Namespace == "" {
+		return x.claim(c.Policy, nil, c.PolicyOwner)
+	}
+	ns, r := x.namespace(c.Namespace)
+	if r != nil {
+		return nil, r
+	}
+	return x.claim(c.Policy, ns, c.PolicyOwner)
+}
+
 // publishVersion makes a version the current one.
 func (x *execution) publishVersion(c *logv1.PublishVersion) *logv1.Result {
 	if c.Version == 0 {
 		return refuse(codeInvalidArgument, "INVALID", "a version must be 1 or more; publish the number of the weights")
 	}
-	p, r := x.policy(c.Policy)
+	if p := x.s.Policy(c.Policy); p != nil && c.Version < p.Version {
+		return refuse(codeFailedPrecondition, "VERSION_OLD", "policy %q has version %d already; versions only grow, and %d is less", p.Name, p.Version, c.Version)
+	}
+	p, r := x.publishes(c)
 	switch {
 	case r != nil:
 		return r
-	case c.Version < p.Version:
-		return refuse(codeFailedPrecondition, "VERSION_OLD", "policy %q has version %d already; versions only grow, and %d is less", p.Name, p.Version, c.Version)
 	case c.Version == p.Version:
 		return &logv1.Result{Replayed: true}
 	}
@@ -71,7 +125,7 @@ func (x *execution) outdate(p *state.Policy) (closed uint32) {
 
 // suspendPolicy holds the requests of a policy, or lets them go on. Said again, nothing changes.
 func (x *execution) suspendPolicy(c *logv1.SuspendPolicy) *logv1.Result {
-	p, r := x.existingPolicy(c.Policy)
+	p, r := x.ownPolicy(c.Policy, c.PolicyOwner)
 	switch {
 	case r != nil:
 		return r
@@ -89,7 +143,7 @@ func (x *execution) suspendPolicy(c *logv1.SuspendPolicy) *logv1.Result {
 // deletePolicy forgets a policy that nothing names, with the batch of its last step and what was
 // learned of its trajectories.
 func (x *execution) deletePolicy(c *logv1.DeletePolicy) *logv1.Result {
-	p, r := x.existingPolicy(c.Policy)
+	p, r := x.ownPolicy(c.Policy, c.PolicyOwner)
 	if r != nil {
 		return r
 	}

@@ -12,6 +12,7 @@ const (
 	codeDeadlineExceeded   = 4
 	codeNotFound           = 5
 	codeAlreadyExists      = 6
+	codePermissionDenied   = 7
 	codeResourceExhausted  = 8
 	codeFailedPrecondition = 9
 	codeUnimplemented      = 12

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	logv1 "rota/api/gen/log/v1"
+	"rota/api/share"
 	"rota/fsm/state"
 )
 
@@ -17,8 +18,8 @@ const (
 )
 
 // replay answers a request that was accepted before, and refuses one that cannot
-// be remembered or has expired. Nil means that it is new.
-func (x *execution) replay(q *logv1.Request, verb state.Verb, count uint32) *logv1.Result {
+// be remembered or has expired. Nil means that it is new. It is of a namespace, or of none.
+func (x *execution) replay(q *logv1.Request, of *state.Namespace, verb state.Verb, count uint32) *logv1.Result {
 	if q == nil || q.Id == "" {
 		return nil
 	}
@@ -42,18 +43,38 @@ func (x *execution) replay(q *logv1.Request, verb state.Verb, count uint32) *log
 		}
 		return &logv1.Result{FirstId: old.FirstID, Count: old.Count, Replayed: true}
 	}
-	if x.s.RequestCount() >= int(x.settings().RequestsMax) {
-		return retryAfter(refuse(codeResourceExhausted, "TOO_MANY_REQUESTS", "%d request IDs are remembered already; use earlier expire_times", x.s.RequestCount()), requestsFullRetryLag)
+	return x.mayRemember(of)
+}
+
+// mayRemember refuses a request ID when too many are remembered, of all or of its namespace.
+func (x *execution) mayRemember(of *state.Namespace) *logv1.Result {
+	most, all := int(x.settings().RequestsMax), x.s.RequestCount()
+	switch {
+	case all >= most:
+		return retryAfter(refuse(codeResourceExhausted, "TOO_MANY_REQUESTS", "%d request IDs are remembered already; use earlier expire_times", all), requestsFullRetryLag)
+	case of != nil && !x.mayHaveMore(most, all, x.s.RequestsOf(of.ID)):
+		return retryAfter(refuse(codeResourceExhausted, "TOO_MANY_REQUESTS",
+			"%d request IDs of namespace %q are remembered, and others may have the %d that are left; use earlier expire_times", x.s.RequestsOf(of.ID), of.Name, most-all), requestsFullRetryLag)
 	}
 	return nil
 }
 
+// mayHaveMore reports whether a namespace that has some of what is bounded for the cluster may have
+// one more: from LevelResizing on, none has more than is left for the others.
+func (x *execution) mayHaveMore(most, all, own int) bool {
+	return x.s.Meta().Level < state.LevelResizing || x.s.NamespaceCount() == 1 || share.Room(most, all, own)
+}
+
 // remember keeps an accepted request for its replays.
-func (x *execution) remember(q *logv1.Request, verb state.Verb, first uint64, count uint32) {
+func (x *execution) remember(q *logv1.Request, of *state.Namespace, verb state.Verb, first uint64, count uint32) {
 	if q == nil || q.Id == "" {
 		return
 	}
-	x.s.PutRequest(&state.Request{ID: q.Id, Expires: x.expiry(q), Verb: verb, Digest: q.Digest, FirstID: first, Count: count})
+	r := &state.Request{ID: q.Id, Expires: x.expiry(q), Verb: verb, Digest: q.Digest, FirstID: first, Count: count}
+	if of != nil && x.s.Meta().Level >= state.LevelResizing {
+		r.Namespace = of.ID
+	}
+	x.s.PutRequest(r)
 }
 
 // expiry is until when a request is remembered, in log time.

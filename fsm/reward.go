@@ -118,7 +118,7 @@ func (x *execution) removeReward(c *logv1.RemoveReward) *logv1.Result {
 
 // reportRewards takes down how many calls a gateway has, and what it saw of replicas.
 func (x *execution) reportRewards(c *logv1.ReportRewards) *logv1.Result {
-	if r := x.replay(c.Request, state.VerbReportRewards, 1); r != nil {
+	if r := x.replay(c.Request, nil, state.VerbReportRewards, 1); r != nil {
 		return r
 	}
 	if r := checkRewardReport(c); r != nil {
@@ -130,7 +130,7 @@ func (x *execution) reportRewards(c *logv1.ReportRewards) *logv1.Result {
 	for _, p := range c.Replicas {
 		x.hearOfReplica(c.Gateway, p)
 	}
-	x.remember(c.Request, state.VerbReportRewards, 1, 1)
+	x.remember(c.Request, nil, state.VerbReportRewards, 1, 1)
 	return &logv1.Result{FirstId: 1, Count: 1}
 }
 

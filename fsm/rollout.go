@@ -38,7 +38,7 @@ func isRollouts(c *logv1.Command) bool {
 
 // createRollout declares groups, for which trajectories are opened then.
 func (x *execution) createRollout(c *logv1.CreateRollout) *logv1.Result {
-	if r := x.replay(c.Request, state.VerbCreateRollout, 1); r != nil {
+	if r := x.replay(c.Request, x.named(c.Namespace), state.VerbCreateRollout, 1); r != nil {
 		return r
 	}
 	ns, r := x.namespace(c.Namespace)
@@ -52,7 +52,7 @@ func (x *execution) createRollout(c *logv1.CreateRollout) *logv1.Result {
 	if r := x.mayCreate(row); r != nil {
 		return r
 	}
-	if _, r := x.policy(c.Policy); r != nil {
+	if _, r := x.claim(c.Policy, ns, c.PolicyOwner); r != nil {
 		return r
 	}
 	m := *x.s.Meta()
@@ -60,7 +60,7 @@ func (x *execution) createRollout(c *logv1.CreateRollout) *logv1.Result {
 	x.s.SetMeta(m)
 	row.ID = m.LastRollout
 	x.s.PutRollout(row)
-	x.remember(c.Request, state.VerbCreateRollout, uint64(row.ID), 1)
+	x.remember(c.Request, ns, state.VerbCreateRollout, uint64(row.ID), 1)
 	return &logv1.Result{FirstId: uint64(row.ID), Count: 1}
 }
 

@@ -60,7 +60,7 @@ func answerSample(s state.MemberState) *logv1.Result {
 // takeBatch gives complete groups to a step. The last step gets the same again; the one after it
 // ends its batch.
 func (x *execution) takeBatch(c *logv1.TakeBatch) *logv1.Result {
-	p, r := x.existingPolicy(c.Policy)
+	p, r := x.ownPolicy(c.Policy, c.PolicyOwner)
 	if r != nil {
 		return r
 	}

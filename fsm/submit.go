@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"fmt"
 
 	logv1 "rota/api/gen/log/v1"
@@ -19,7 +20,7 @@ const (
 
 // submitActions queues actions: all of them, or none and a refusal.
 func (x *execution) submitActions(c *logv1.SubmitActions) *logv1.Result {
-	if r := x.replay(c.Request, state.VerbSubmit, uint32(len(c.Actions))); r != nil {
+	if r := x.replay(c.Request, x.named(c.Namespace), state.VerbSubmit, uint32(len(c.Actions))); r != nil {
 		return r
 	}
 	ns, r := x.namespace(c.Namespace)
@@ -57,7 +58,7 @@ func (x *execution) submitActions(c *logv1.SubmitActions) *logv1.Result {
 	for i := range rows {
 		x.enqueue(&rows[i])
 	}
-	x.remember(c.Request, state.VerbSubmit, uint64(first), uint32(len(rows)))
+	x.remember(c.Request, ns, state.VerbSubmit, uint64(first), uint32(len(rows)))
 	return &logv1.Result{FirstId: uint64(first), Count: uint32(len(rows))}
 }
 
@@ -232,6 +233,12 @@ func (x *execution) namespace(name string) (*state.Namespace, *logv1.Result) {
 		return ns, nil
 	}
 	return nil, refuse(codeNotFound, "NAMESPACE_NOT_FOUND", "namespace %q does not exist; create it with: rota operator namespace create %s", name, name)
+}
+
+// named is namespace for a request that may have been accepted before it was deleted; nil: there is
+// none.
+func (x *execution) named(namespace string) *state.Namespace {
+	return x.s.NamespaceByName(cmp.Or(namespace, defaultName))
 }
 
 // pool looks a pool up by name; empty is "default".

@@ -15,7 +15,7 @@ const (
 // openTrajectory creates a trajectory. It is placed by the scheduler, in this
 // entry if a node has the memory.
 func (x *execution) openTrajectory(c *logv1.OpenTrajectory) *logv1.Result {
-	if r := x.replay(c.Request, state.VerbOpenTrajectory, 1); r != nil {
+	if r := x.replay(c.Request, x.named(c.Namespace), state.VerbOpenTrajectory, 1); r != nil {
 		return r
 	}
 	ns, r := x.namespace(c.Namespace)
@@ -35,7 +35,7 @@ func (x *execution) openTrajectory(c *logv1.OpenTrajectory) *logv1.Result {
 	if r := x.satisfiable(p, &state.Action{CoresMin: 1, Memory: c.MemoryBytes}, c.Container); r != nil {
 		return r
 	}
-	if r := x.mayBeSpread(c.SpreadGroup, c.SpreadLabel); r != nil {
+	if r := x.mayBeSpread(ns.ID, c.SpreadGroup, c.SpreadLabel); r != nil {
 		return r
 	}
 	if c.Objective > uint32(state.ObjectiveStep) {
@@ -90,20 +90,26 @@ func (x *execution) openTrajectory(c *logv1.OpenTrajectory) *logv1.Result {
 		x.mayGoOn.add(ns.ID) // less memory is left for actions with a reservation
 	}
 	x.fork(t.ID, state.FileSnapshotID(c.SnapshotId))
-	x.remember(c.Request, state.VerbOpenTrajectory, uint64(t.ID), 1)
+	x.remember(c.Request, ns, state.VerbOpenTrajectory, uint64(t.ID), 1)
 	return &logv1.Result{FirstId: uint64(t.ID), Count: 1}
 }
 
 // mayBeSpread refuses half of what it takes to be spread, and more labels than the
 // nodes are kept in order for.
-func (x *execution) mayBeSpread(group, label string) *logv1.Result {
+func (x *execution) mayBeSpread(ns state.NamespaceID, group, label string) *logv1.Result {
 	if len(group) > nameBytesMax || len(label) > labelBytesMax || (group == "") != (label == "") {
 		return refuse(codeInvalidArgument, "INVALID", "spread_group must be at most %d bytes and spread_label at most %d, and neither goes without the other", nameBytesMax, labelBytesMax)
 	}
 	already, labels := x.s.Spreads(label)
-	if group != "" && !already && labels >= state.SpreadLabelsMax {
+	switch {
+	case group == "" || already:
+		return nil
+	case labels >= state.SpreadLabelsMax:
 		return retryAfter(refuse(codeResourceExhausted, "TOO_MANY_SPREAD_LABELS",
 			"open trajectories are spread over %d labels, which is the limit; use one of theirs, or leave spread_group empty", labels), 1_000_000_000)
+	case !x.mayHaveMore(state.SpreadLabelsMax, labels, x.s.SpreadsOf(ns)):
+		return retryAfter(refuse(codeResourceExhausted, "TOO_MANY_SPREAD_LABELS",
+			"open trajectories of the namespace are spread over %d labels, and other namespaces may have the %d that are left; use one that is in use, or leave spread_group empty", x.s.SpreadsOf(ns), state.SpreadLabelsMax-labels), 1_000_000_000)
 	}
 	return nil
 }

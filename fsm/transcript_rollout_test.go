@@ -27,7 +27,7 @@ func parseRolloutCommand(verb string, a args) *logv1.Command {
 	case "rollout":
 		return &logv1.Command{Verb: &logv1.Command_CreateRollout{CreateRollout: &logv1.CreateRollout{
 			Request: a.request(), Namespace: a.text("ns"), Name: a.text("name"), Policy: policy, Groups: uint32(a.num("groups", 1)),
-			SamplesPerGroup: uint32(a.num("samples", 1)), Redundant: uint32(a.num("redundant", 0)), Staleness: uint32(a.num("staleness", 0)),
+			SamplesPerGroup: uint32(a.num("samples", 1)), Redundant: uint32(a.num("redundant", 0)), Staleness: uint32(a.num("staleness", 0)), PolicyOwner: a.text("owner"),
 		}}}
 	case "close-rollout":
 		return &logv1.Command{Verb: &logv1.Command_CloseRollout{CloseRollout: &logv1.CloseRollout{Id: a.num("id", 0)}}}
@@ -36,11 +36,11 @@ func parseRolloutCommand(verb string, a args) *logv1.Command {
 			TrajectoryId: a.num("traj", 0), Reward: math.Float64bits(0.5), Tokens: a.num("tokens", 0), Reference: a.text("ref"), KeepOpen: a.text("keep") != "",
 		}}}
 	case "batch":
-		return &logv1.Command{Verb: &logv1.Command_TakeBatch{TakeBatch: &logv1.TakeBatch{Policy: policy, Step: a.num("step", 0), Groups: uint32(a.num("groups", 1))}}}
+		return &logv1.Command{Verb: &logv1.Command_TakeBatch{TakeBatch: &logv1.TakeBatch{Policy: policy, Step: a.num("step", 0), Groups: uint32(a.num("groups", 1)), PolicyOwner: a.text("owner")}}}
 	case "publish":
-		return &logv1.Command{Verb: &logv1.Command_PublishVersion{PublishVersion: &logv1.PublishVersion{Policy: policy, Version: a.num("version", 0)}}}
+		return &logv1.Command{Verb: &logv1.Command_PublishVersion{PublishVersion: &logv1.PublishVersion{Policy: policy, Version: a.num("version", 0), Namespace: a.text("ns"), PolicyOwner: a.text("owner")}}}
 	case "suspend-policy":
-		return &logv1.Command{Verb: &logv1.Command_SuspendPolicy{SuspendPolicy: &logv1.SuspendPolicy{Policy: policy, Resume: a.text("undo") != ""}}}
+		return &logv1.Command{Verb: &logv1.Command_SuspendPolicy{SuspendPolicy: &logv1.SuspendPolicy{Policy: policy, Resume: a.text("undo") != "", PolicyOwner: a.text("owner")}}}
 	}
 	if c := parseRewardCommand(verb, a); c != nil {
 		return c
@@ -71,8 +71,12 @@ func (s *story) rollouts(were *state.State) string {
 	var out strings.Builder
 	s.state.Policies("", func(p *state.Policy) bool {
 		if old := were.Policy(p.Name); old == nil || *old != *p {
-			fmt.Fprintf(&out, "   policy %s: version %d, step %d, suspended %v, %d complete groups and %d samples wait\n",
-				p.Name, p.Version, p.Step, p.Suspended, s.state.CompleteCount(p.Name), s.state.BufferedCount(p.Name))
+			owner := ""
+			if ns := s.state.OwnerOf(p); ns != nil && ns.Name != "default" {
+				owner = " of " + ns.Name
+			}
+			fmt.Fprintf(&out, "   policy %s%s: version %d, step %d, suspended %v, %d complete groups and %d samples wait\n",
+				p.Name, owner, p.Version, p.Step, p.Suspended, s.state.CompleteCount(p.Name), s.state.BufferedCount(p.Name))
 		}
 		if b := s.state.Batch(p.Name); b != nil && b != were.Batch(p.Name) {
 			fmt.Fprintf(&out, "   step %d of policy %s has the samples of trajectories %v\n", b.Step, p.Name, b.Samples)
@@ -131,7 +135,7 @@ func rolloutLine(n func(string, int) int, s *story) string {
 	id := n("rollout", int(m.LastRollout)+1)
 	switch n("trainer", 9) {
 	case 0:
-		return fmt.Sprintf("rollout policy=%s groups=%d samples=%d redundant=%d staleness=%d ns=%s req=%s expires=%ds", policy, 1+n("groups", 2), 1+n("samples", 2), n("redundant", 1),
+		return fmt.Sprintf("rollout policy=%s owner=%s groups=%d samples=%d redundant=%d staleness=%d ns=%s req=%s expires=%ds", policy, []string{"", "", "team", "default"}[n("owner", 3)], 1+n("groups", 2), 1+n("samples", 2), n("redundant", 1),
 			n("staleness", 2), []string{"", "", "", "team"}[n("ns", 3)], []string{"", "", "o1", "o2"}[n("req", 3)], n("expires", 200))
 	case 1:
 		if n("close", 3) == 0 {
@@ -143,7 +147,7 @@ func rolloutLine(n func(string, int) int, s *story) string {
 		if p := s.state.Policy(policy); p != nil {
 			version += p.Version
 		}
-		return fmt.Sprintf("publish policy=%s version=%d", policy, version)
+		return fmt.Sprintf("publish policy=%s version=%d ns=%s owner=%s", policy, version, []string{"", "", "team", "default"}[n("ns", 3)], []string{"", "", "team"}[n("owner", 2)])
 	case 3, 4:
 		step := uint64(n("step", 2))
 		if b := s.state.Batch(policy); b != nil {

@@ -57,12 +57,14 @@ type story struct {
 	entries []*logv1.Entry
 }
 
-func newStory(t rapid.TB) *story {
+// newStoryWith is newStory with a limit on request IDs; 0: the default.
+func newStoryWith(t rapid.TB, requestsMax uint32) *story {
 	s := &story{state: state.New(), twin: state.New(), model: model.New(), late: late.New()}
 	s.apply(t, &logv1.Command{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{
 		ClusterId: "test", Level: uint32(state.LevelMax) - nextLevels,
 		Settings: &logv1.Settings{
 			BypassMax: 3, BypassNsMax: int64(10 * time.Second), RetentionNs: int64(time.Hour), EventsMax: 4096,
+			RequestsMax: requestsMax,
 		},
 	}}})
 	return s

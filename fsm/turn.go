@@ -18,7 +18,7 @@ const (
 
 // acquireTurn puts an operation of a deployment into the queue of its job's group.
 func (x *execution) acquireTurn(c *logv1.AcquireTurn) *logv1.Result {
-	if r := x.replay(c.Request, state.VerbAcquireTurn, 1); r != nil {
+	if r := x.replay(c.Request, x.named(c.Namespace), state.VerbAcquireTurn, 1); r != nil {
 		return r
 	}
 	j, r := x.job(c.Namespace, c.Job)
@@ -58,7 +58,7 @@ func (x *execution) acquireTurn(c *logv1.AcquireTurn) *logv1.Result {
 		x.closeGap(k.Group)
 		x.dirty.add(state.QueueOf(state.TurnQueue, k.Group))
 	}
-	x.remember(c.Request, state.VerbAcquireTurn, uint64(t.ID), 1)
+	x.remember(c.Request, x.named(c.Namespace), state.VerbAcquireTurn, uint64(t.ID), 1)
 	return &logv1.Result{FirstId: uint64(t.ID), Count: 1}
 }
 

@@ -167,7 +167,7 @@ func (s *Starts) waiter(b *backlog, a *state.Action, server int) waiter {
 	}
 	if g := a.GPUs(); g != nil {
 		w.gpus = b.typical.degree(g)
-		w.lasts = s.whole(a, int32(w.gpus)).plus(b.typical.setUp(g))
+		w.lasts = s.whole(a, int32(w.gpus)).plus(b.typical.setUp(g, s.view.SetUpNS(g)))
 		return w
 	}
 	w.lasts = s.whole(a, int32(max(1, a.CoresMin)))
@@ -203,10 +203,11 @@ func (t *typical) degree(g *state.GPUDemand) uint32 {
 	return n
 }
 
-// setUp returns what making the model resident takes, on average.
-func (t *typical) setUp(g *state.GPUDemand) int64 {
+// setUp returns what making the model resident takes, on average, if it takes so long where it is
+// not.
+func (t *typical) setUp(g *state.GPUDemand, ns int64) int64 {
 	if g.Model == "" || t.attempts == 0 {
 		return 0
 	}
-	return int64(state.MulDiv(uint64(g.SetUpNS), uint64(t.setUps), uint64(t.attempts)))
+	return int64(state.MulDiv(uint64(ns), uint64(t.setUps), uint64(t.attempts)))
 }

@@ -19,7 +19,7 @@ func ExplainTurn(v *state.State, t *state.Turn) string {
 		return explainUnplaced(v, j)
 	}
 	if g.Halted != "" {
-		return fmt.Sprintf("waits for an operator: node group %s is halted (%s)", g.Name, g.Halted)
+		return fmt.Sprintf("waits for an operator: node group %s is halted; rota node-group list has the reason", g.Name)
 	}
 	if before := turnBefore(v, t, g); before != nil {
 		return fmt.Sprintf("waits for turn %d of the same job, which comes before it%s", before.ID, others(v, g, t))
@@ -28,7 +28,7 @@ func ExplainTurn(v *state.State, t *state.Turn) string {
 	case holder != nil && holder.Stop:
 		return fmt.Sprintf("waits for node group %s, which turn %d was asked to give back%s", g.Name, holder.ID, others(v, g, t))
 	case holder != nil:
-		return fmt.Sprintf("waits for node group %s, which turn %d of job %s has%s", g.Name, holder.ID, holderJob(v, holder), others(v, g, t))
+		return fmt.Sprintf("waits for node group %s, which turn %d of job %s has%s", g.Name, holder.ID, holderJob(v, holder, j.Namespace), others(v, g, t))
 	case g.ContextSwitch != nil:
 		return fmt.Sprintf("waits for node group %s, where hooks of an ended turn (token %d) still run%s", g.Name, g.ContextSwitch.Token, others(v, g, t))
 	}
@@ -67,12 +67,18 @@ func turnBefore(v *state.State, t *state.Turn, g *state.NodeGroup) (before *stat
 	return before
 }
 
-func holderJob(v *state.State, t *state.Turn) string {
+// holderJob names the job of a turn to somebody of a namespace. Names of other namespaces are not
+// told.
+func holderJob(v *state.State, t *state.Turn, to state.NamespaceID) string {
 	id, _ := t.Deployment.Job()
-	if j := v.Job(id); j != nil {
+	switch j := v.Job(id); {
+	case j == nil:
+		return "(deleted)"
+	case j.Namespace != to:
+		return "(of another namespace)"
+	default:
 		return j.Name
 	}
-	return "(deleted)"
 }
 
 // others says how many other turns wait for a group.

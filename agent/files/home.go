@@ -6,10 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"rota/agent/internal/fileuser"
+	"rota/agent/internal/removal"
 )
 
 // Bounds of calls.
@@ -58,44 +60,13 @@ func Open(dir string) (*Home, error) {
 // Close closes it.
 func (h *Home) Close() error { return h.root.Close() }
 
-// as does something with the rights of the directory's user. The kernel keeps the user of file
-// system accesses for each thread. A thread that cannot be given back as it was ends with its
-// goroutine.
+// as does something with the rights of the directory's user, and of no group beside its own.
 func (h *Home) as(do func() error) error {
 	user, group := unix.Geteuid(), unix.Getegid()
 	if h.user == user && h.group == group || user != 0 {
 		return do()
 	}
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		if err := setUser(h.user, h.group); err != nil {
-			done <- fmt.Errorf("take the rights of user %d: %w", h.user, err)
-			return
-		}
-		err := do()
-		if setUser(user, group) == nil {
-			runtime.UnlockOSThread()
-		}
-		done <- err
-	}()
-	return <-done
-}
-
-// setUser sets the user and the group of file system accesses of this thread.
-func setUser(user, group int) error {
-	for _, set := range []struct {
-		call func(int) (int, error)
-		id   int
-	}{{unix.SetfsgidRetGid, group}, {unix.SetfsuidRetUid, user}} {
-		if _, err := set.call(set.id); err != nil {
-			return err
-		}
-		if now, err := set.call(-1); err != nil || now != set.id { // -1 changes nothing
-			return errors.Join(fmt.Errorf("file system ID %d was refused", set.id), err)
-		}
-	}
-	return nil
+	return fileuser.ID{User: h.user, Group: h.group}.Do(do)
 }
 
 // clean checks a path, and returns it in its shortest form.
@@ -163,6 +134,6 @@ func (h *Home) Remove(path string, recursive bool) error {
 		if _, err := h.root.Lstat(path); err != nil {
 			return err
 		}
-		return h.root.RemoveAll(path)
+		return removal.In(h.root, path)
 	})
 }

@@ -210,3 +210,38 @@ func TestALayerThatCannotBeMadeIsNotPinned(t *testing.T) {
 		t.Errorf("%d layers are pinned", n)
 	}
 }
+
+// A snapshot that fails, and whose files cannot be moved back, leaves the directory where it is: the next
+// agent gives it its files again.
+func TestADirectoryStaysThoughItsFilesCannotBeMovedBack(t *testing.T) {
+	p := newPlace(t).overlays()
+	p.make("one", 70001)
+	p.as("one", "echo first > file")
+	var files, away string
+	writes := 0
+	p.OnWrite(func(string) error {
+		if writes++; writes == 1 {
+			return nil
+		}
+		found, err := filepath.Glob(filepath.Join(p.dir, "store", "layers", "*", "files", "file"))
+		if err != nil || len(found) != 1 {
+			t.Fatalf("the layer is not found: %v, %v", found, err)
+		}
+		files, away = filepath.Dir(found[0]), filepath.Join(p.dir, "away")
+		return errors.Join(syscall.ENOSPC, os.Rename(files, away))
+	})
+	if err := p.Take(t.Context(), 5, "", 11, p.home("one")); !errors.Is(err, syscall.ENOSPC) || !errors.Is(err, syscall.ENOENT) {
+		t.Fatalf("the snapshot: %v", err)
+	}
+	if _, err := os.Lstat(p.home("one")); err != nil {
+		t.Fatal("the directory is gone: ", err)
+	}
+	if err := os.Rename(away, files); err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
+	p.open()
+	if got := p.as("one", "cat file"); got != "first\n" {
+		t.Errorf("it has %q", got)
+	}
+}

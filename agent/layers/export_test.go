@@ -44,5 +44,12 @@ func (s *Store) Pinned() int {
 	return len(s.pinned)
 }
 
+// Unsettled is how many snapshots are to be written to disk.
+func (s *Store) Unsettled() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.unsettled)
+}
+
 // Remove forgets a snapshot, and removes what nothing has any more.
 func (s *Store) Remove(id uint64) error { return errors.Join(s.Forget(id), s.Sweep()) }

@@ -27,8 +27,9 @@ func (s *Store) settleLater(id uint64) {
 	}
 }
 
-// settle goes on until every snapshot that was taken is on disk.
+// settle goes on until every snapshot that was taken is on disk, or is known not to be.
 func (s *Store) settle() {
+	failed := false // at the last record of a snapshot that is on disk
 	for {
 		time.Sleep(s.settleDelay)
 		ids := s.nextUnsettled()
@@ -36,15 +37,31 @@ func (s *Store) settle() {
 			return
 		}
 		if err := s.sync(); err != nil {
-			s.log.Warn("the files of snapshots were not written to disk: a loss of power would lose these", "snapshots", ids, "error", err)
+			s.unsynced(ids, err)
 			continue
 		}
+		var err error
 		for _, id := range ids {
-			if err := s.settled(id); err != nil {
-				s.log.Warn("that the files of a snapshot are on disk was not written down: a loss of power would lose it", "snapshot", id, "error", err)
+			if e := s.note(id, "", false); e != nil {
+				err = errors.Join(err, fmt.Errorf("snapshot %d: %w", id, e))
+				s.settleLater(id)
 			}
 		}
+		if err != nil && !failed {
+			s.log.Warn("the files of snapshots are on disk, but their records do not say so yet; trying again", "error", err)
+		}
+		failed = err != nil
 	}
+}
+
+// unsynced notes that files were not written to disk. That is not tried again: the kernel tells of a write
+// that failed once, and may have dropped the data, so another sync may succeed without them. The
+// snapshots are there until the machine stops.
+func (s *Store) unsynced(ids []uint64, err error) {
+	for _, id := range ids {
+		err = errors.Join(err, s.note(id, s.boot, true))
+	}
+	s.log.Error("the files of snapshots were not written to disk: they are lost when the machine stops; take new ones", "snapshots", ids, "error", err)
 }
 
 // nextUnsettled takes those snapshots that are to be written to disk, and not removed yet; none: whoever
@@ -61,8 +78,8 @@ func (s *Store) nextUnsettled() (ids []uint64) {
 	return ids
 }
 
-// settled notes that the files of a snapshot outlive a loss of power, unless it was forgotten.
-func (s *Store) settled(id uint64) error {
+// note notes what has become of the files of a snapshot, as its record says it, unless it was forgotten.
+func (s *Store) note(id uint64, boot string, unsynced bool) error {
 	s.records.Lock()
 	defer s.records.Unlock()
 	if s.closed {
@@ -76,7 +93,7 @@ func (s *Store) settled(id uint64) error {
 	if err != nil {
 		return err
 	}
-	snap.Boot = ""
+	snap.Boot, snap.Unsynced = boot, unsynced
 	return s.write(path, snap)
 }
 
@@ -91,6 +108,7 @@ func (s *Store) loseUnsettled() error {
 		snap, err := read[snapshot](s.record(snapshotsName, id))
 		switch {
 		case err != nil || snap.Boot == "": // Has says what is wrong with it
+		case snap.Boot == s.boot && snap.Unsynced: // see unsynced
 		case snap.Boot == s.boot:
 			s.settleLater(id)
 		default:

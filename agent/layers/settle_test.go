@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -12,7 +14,17 @@ import (
 // bootOf is the boot in the record of a snapshot: empty once its files are on disk.
 func (p *place) bootOf(id uint64) string {
 	p.t.Helper()
-	var rec struct{ Boot string }
+	boot, _ := p.snapshotOf(id)
+	return boot
+}
+
+// snapshotOf is what the record of a snapshot says of its way to disk.
+func (p *place) snapshotOf(id uint64) (boot string, unsynced bool) {
+	p.t.Helper()
+	var rec struct {
+		Boot     string
+		Unsynced bool
+	}
 	b, err := os.ReadFile(p.snapshotRecord(id))
 	if err == nil {
 		err = json.Unmarshal(b, &rec)
@@ -20,7 +32,7 @@ func (p *place) bootOf(id uint64) string {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return rec.Boot
+	return rec.Boot, rec.Unsynced
 }
 
 func (p *place) snapshotRecord(id uint64) string {
@@ -50,6 +62,69 @@ func (p *place) otherBoot(id uint64) {
 	}
 }
 
+// eventually waits until something is so.
+func (p *place) eventually(what string, is func() bool) {
+	p.t.Helper()
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Fatal("not in a minute: ", what)
+		}
+	}
+}
+
+// A record that cannot be written is written later: the files are on disk.
+func TestARecordThatCannotBeWrittenIsTriedAgain(t *testing.T) {
+	p := newPlace(t)
+	p.make("one", 70001)
+	p.OnSync(func() error { return nil })
+	var writes atomic.Int32
+	p.OnWrite(func(path string) error {
+		if n := writes.Add(1); path == p.snapshotRecord(1) && n > 1 && n < 8 {
+			if _, err := os.Lstat(path); err == nil { // it was taken
+				return syscall.ENOSPC
+			}
+		}
+		return nil
+	})
+	p.take(1, 11, "one")
+	p.eventually("the record is written", func() bool { return p.bootOf(1) == "" })
+}
+
+// A sync that failed is not made good by one that succeeds: the data may be gone. The next agent does
+// not try that either.
+func TestASyncThatFailedIsRemembered(t *testing.T) {
+	p := newPlace(t)
+	p.make("one", 70001)
+	var syncs atomic.Int32
+	p.OnSync(func() error {
+		if syncs.Add(1) == 1 {
+			return syscall.EIO
+		}
+		return nil
+	})
+	p.take(1, 11, "one")
+	p.eventually("the failure is written down", func() bool { _, unsynced := p.snapshotOf(1); return unsynced })
+	p.take(2, 11, "one")
+	p.eventually("the next snapshot is on disk", func() bool { return p.bootOf(2) == "" })
+	if p.bootOf(1) == "" {
+		t.Error("the first snapshot counts as being on disk")
+	}
+	p.Close()
+	p.open()
+	if n := p.Unsettled(); n != 0 {
+		t.Errorf("the next agent writes %d snapshots to disk", n)
+	}
+	if has, err := p.Has(1); !has || err != nil {
+		t.Errorf("until the machine stops it is there: %v, %v", has, err)
+	}
+	p.otherBoot(1)
+	p.Close()
+	p.open()
+	if has, err := p.Has(1); has || err != nil {
+		t.Errorf("after the machine stopped it is there: %v, %v", has, err)
+	}
+}
+
 // A snapshot whose files were not on disk when the machine lost power is not there any more, rather than
 // with files that are cut off. One whose files were is.
 func TestWhatWasNotOnDiskIsLostWithPower(t *testing.T) {
@@ -61,11 +136,7 @@ func TestWhatWasNotOnDiskIsLostWithPower(t *testing.T) {
 	p.OnSync(func() error { <-disk; return nil })
 	p.take(1, 11, "one")
 	disk <- struct{}{}
-	for deadline := time.Now().Add(10 * time.Second); p.bootOf(1) != ""; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("that the files are on disk is not written down")
-		}
-	}
+	p.eventually("that the files are on disk is written down", func() bool { return p.bootOf(1) == "" })
 	p.take(2, 11, "one")
 	p.take(3, 11, "one")
 	p.otherBoot(2)

@@ -59,6 +59,8 @@ type snapshot struct {
 	Root string
 	// Boot is the boot of the machine in which it was taken, until its files are on disk; empty: they are.
 	Boot string `json:",omitempty"`
+	// Unsynced: writing its files to disk has failed in that boot, so they may never be there.
+	Unsynced bool `json:",omitempty"`
 }
 
 // home is what is on disk of a directory that is not as it was made.

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"golang.org/x/sys/unix"
 )
 
 // Take makes a snapshot of a directory, in which nothing may run or be written meanwhile. The
@@ -35,7 +37,7 @@ func (s *Store) Take(ctx context.Context, id uint64, root string, trajectory uin
 	if err != nil {
 		return fmt.Errorf("take a snapshot: %w", err)
 	}
-	if err := s.write(s.record(snapshotsName, id), snapshot{layers, root, s.boot}); err != nil {
+	if err := s.write(s.record(snapshotsName, id), snapshot{Layers: layers, Root: root, Boot: s.boot}); err != nil {
 		return err
 	}
 	s.settleLater(id)
@@ -76,16 +78,15 @@ func (s *Store) setAside(p *pins, trajectory uint64, path string) ([]Layer, erro
 	return h.Lower, nil
 }
 
-// moveBack makes a directory again what it was before setAside.
+// moveBack makes a directory again what it was before setAside. At no time is there no directory: a
+// trajectory without one is gone, and its layers go with it. So an empty one is replaced at once, which
+// os.Rename does not do.
 func (s *Store) moveBack(trajectory uint64, h *home) error {
 	if err := unmount(h.Path); err != nil {
 		return err
 	}
-	if err := removeFile(h.Path); err != nil {
-		return err
-	}
-	if err := os.Rename(s.files(h.Lower[0].Name), h.Path); err != nil {
-		return err
+	if err := unix.Rename(s.files(h.Lower[0].Name), h.Path); err != nil {
+		return &os.LinkError{Op: "rename", Old: s.files(h.Lower[0].Name), New: h.Path, Err: err}
 	}
 	return os.Remove(s.record(homesName, trajectory))
 }

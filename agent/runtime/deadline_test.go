@@ -35,3 +35,34 @@ func TestADeadlineDoesNotWaitForADisk(t *testing.T) {
 		t.Error("an attempt that was killed is forked")
 	}
 }
+
+// A disk that hangs keeps the table locked, and the agent can kill all the same.
+func TestAKillDoesNotWaitForADisk(t *testing.T) {
+	s := &supervisor{log: hclog.NewNullLogger(), attempts: map[plan.Key]*attempt{}, live: map[*attempt]struct{}{}}
+	s.session.Store(&session{id: 7})
+	one, other := newAttempt(&Spec{Key: plan.Key{Action: 1}}), newAttempt(&Spec{Key: plan.Key{Action: 2}})
+	for _, a := range []*attempt{one, other} {
+		s.attempts[a.spec.Key] = a
+		s.enlist(a)
+	}
+	s.mu.Lock() // as while the journal is written
+	defer s.mu.Unlock()
+	done := make(chan error, 1)
+	go func() {
+		done <- s.request(7, func() error { return s.killAttempt(plan.Key{Action: 1}, plan.ReasonCanceled) })
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the kill waits")
+	}
+	if o := one.ending.ordered(); o == nil || o.reason != plan.ReasonCanceled {
+		t.Errorf("it was to be killed: %+v", o)
+	}
+	if o := other.ending.ordered(); o != nil {
+		t.Errorf("another was killed: %+v", o)
+	}
+}

@@ -31,7 +31,8 @@ func slowFreeze(t *testing.T) (s *supervisor, b *slowBox, result chan error) {
 	b = &slowBox{began: make(chan struct{}), ends: make(chan error)}
 	a := newAttempt(&Spec{Key: k})
 	a.reach = &reach{box: b}
-	s = &supervisor{attempts: map[plan.Key]*attempt{k: a}, session: &session{id: 1}}
+	s = &supervisor{attempts: map[plan.Key]*attempt{k: a}}
+	s.session.Store(&session{id: 1})
 	result = make(chan error)
 	go func() { result <- s.freezeAttempt(1, k, true) }()
 	<-b.began
@@ -74,7 +75,7 @@ func TestAFreezeHoldsUpNothing(t *testing.T) {
 func TestAFreezeOfAnOldAgentIsUndone(t *testing.T) {
 	s, b, result := slowFreeze(t)
 	s.mu.Lock()
-	s.session = &session{id: 2}
+	s.session.Store(&session{id: 2})
 	s.mu.Unlock()
 	b.ends <- nil
 	if err := <-result; err == nil || !b.thawed || s.listsFrozen() {

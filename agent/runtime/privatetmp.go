@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"rota/agent/internal/fileuser"
 )
 
 // privateDirs are those that every user may write to. A cell has its own.
@@ -88,7 +90,7 @@ func openTreeAs(o owner, path string) (fd int, err error) {
 		found, err = unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 		return err
 	})
-	if errors.Is(err, errNotGivenBack) { // the thread forks all attempts: as with a box
+	if errors.Is(err, fileuser.ErrNotGivenBack) { // the thread forks all attempts: as with a box
 		fmt.Fprintln(os.Stderr, "supervisor:", err)
 		os.Exit(1)
 	}

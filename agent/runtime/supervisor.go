@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -125,10 +126,13 @@ type supervisor struct {
 	compactLate time.Time
 	// unsaid: the journal does not say yet that this supervisor is there. Nothing starts before it does.
 	unsaid    bool
-	session   *session // of the agent that connected last; nil: none
 	idleSince time.Time
 	stopping  bool
 	stop      chan string // one value: why
+
+	// session is that of the agent that connected last; nil: none. It changes while mu is held, and is read
+	// also by requests that must not wait for mu.
+	session atomic.Pointer[session]
 
 	// killing guards what it takes to kill, so that a lease ends also while a disk hangs: mu is held
 	// while files are written, and this never is. It may be taken while mu is held.
@@ -259,15 +263,31 @@ func (s *supervisor) serve(ctx context.Context) error {
 	}
 	go func() { _ = server.Serve(context.WithoutCancel(ctx), frameRefuser{l}) }() // a signal does not cut the agent off
 	go s.alarm.watch(s.deadlinePassed)
+	stopping := make(chan struct{})
+	s.runners.Go(func() { s.sweep(stopping) })
+	signalled := ctx.Done()
+	for {
+		select {
+		case <-signalled:
+			signalled = nil
+			s.beginStop("told to stop by a signal")
+		case why := <-s.stop:
+			s.log.Info("stopping", "why", why)
+			close(stopping)
+			return s.shutDown(server)
+		}
+	}
+}
+
+// sweep drops what is kept for long enough, and ends a supervisor that nobody needs, until stopping is
+// closed. Nothing that has to end in time waits for it: its disk may hang.
+func (s *supervisor) sweep(stopping <-chan struct{}) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
 		select {
-		case <-ctx.Done():
-			s.beginStop("told to stop by a signal")
-		case why := <-s.stop:
-			s.log.Info("stopping", "why", why)
-			return s.shutDown(server)
+		case <-stopping:
+			return
 		case now := <-tick.C:
 			s.output.sweep(now)
 			s.isolation.owners.sweep(now)
@@ -301,7 +321,7 @@ func (s *supervisor) listen() (net.Listener, error) {
 func (s *supervisor) endIfIdle(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.running > 0 || s.session != nil {
+	if s.running > 0 || s.session.Load() != nil {
 		s.idleSince = now
 		return
 	}
@@ -343,11 +363,8 @@ func (s *supervisor) shutDown(server *ttrpc.Server) error {
 // hangUp lets the agent have its answers and the ends that are left, if it takes them
 // soon.
 func (s *supervisor) hangUp(server *ttrpc.Server) {
-	s.mu.Lock()
-	session := s.session
-	s.mu.Unlock()
-	if session != nil {
-		session.finish()
+	if ss := s.session.Load(); ss != nil {
+		ss.finish()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -80,8 +80,8 @@ func (s *supervisor) finish(a *attempt, e plan.Exit) {
 	a.ended = &e
 	a.spec = Spec{Key: e.Key} // its environment is not needed any more
 	s.running--
-	if s.session != nil {
-		s.session.ends.push(e)
+	if ss := s.session.Load(); ss != nil {
+		ss.ends.push(e)
 	}
 }
 
@@ -152,10 +152,12 @@ func (s *supervisor) killAttempt(k plan.Key, reason plan.Reason) error {
 	if reason == 0 {
 		return fmt.Errorf("kill %s: no reason given", k)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if a := s.attempts[k]; a != nil && a.ended == nil {
-		a.ending.order(killOrder{reason: reason})
+	s.killing.Lock() // and not mu, which is held while files are written
+	defer s.killing.Unlock()
+	for a := range s.live {
+		if a.spec.Key == k {
+			a.ending.order(killOrder{reason: reason})
+		}
 	}
 	return nil
 }
@@ -286,17 +288,18 @@ func (s *supervisor) attach() (*session, *supervisorv1.Supervisor, error) {
 	if s.stopping {
 		return nil, nil, ErrStopping
 	}
-	if s.session != nil {
-		s.session.ends.drop()
+	if old := s.session.Load(); old != nil {
+		old.ends.drop()
 	}
-	s.session = &session{id: rand.Uint64(), ends: newExitQueue(), done: make(chan struct{})}
+	ss := &session{id: rand.Uint64(), ends: newExitQueue(), done: make(chan struct{})}
+	s.session.Store(ss)
 	for _, a := range s.attempts {
 		if a.ended != nil {
-			s.session.ends.push(*a.ended)
+			ss.ends.push(*a.ended)
 		}
 	}
-	return s.session, &supervisorv1.Supervisor{
-		Session: s.session.id, Pid: int32(os.Getpid()), Running: uint32(s.running),
+	return ss, &supervisorv1.Supervisor{
+		Session: ss.id, Pid: int32(os.Getpid()), Running: uint32(s.running),
 		Mode: s.confine.mode(), NotEnforced: s.notEnforced(), Args: SuperviseArgs(s.opts),
 		Resizes: s.confine.resizes(), HidesDevices: s.confine.hidesDevices(),
 	}, nil
@@ -305,15 +308,12 @@ func (s *supervisor) attach() (*session, *supervisorv1.Supervisor, error) {
 // isCurrent reports whether a request is from the agent that attached last. Numbers of
 // sessions are random, so none is that of an earlier supervisor.
 func (s *supervisor) isCurrent(session uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.session != nil && s.session.id == session
+	current := s.session.Load()
+	return current != nil && current.id == session
 }
 
 func (s *supervisor) detach(ss *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.session == ss {
-		s.session = nil
-	}
+	s.session.CompareAndSwap(ss, nil)
 }

@@ -66,7 +66,7 @@ func (w *workDirs) get(spec *Spec, o owner) (dir, own string, err error) {
 		}
 		dir = own
 	}
-	if err := makeBelow(dir, spec.Dir, o.user); err != nil {
+	if err := makeBelow(dir, spec.Dir, o); err != nil {
 		if own != "" {
 			w.remove(own)
 		}
@@ -75,9 +75,10 @@ func (w *workDirs) get(spec *Spec, o owner) (dir, own string, err error) {
 	return filepath.Join(dir, spec.Dir), own, nil
 }
 
-// makeBelow makes the directories of a local path, and gives them to a user. The user may
-// have put links there: none is followed out of the directory.
-func makeBelow(dir, path string, user *userID) error {
+// makeBelow makes the directories of a local path, with the rights of the attempt's user. The user may
+// have put links there: none is followed out of the directory. What it exchanges meanwhile gets no other
+// owner, as nothing is given to it by name.
+func makeBelow(dir, path string, o owner) error {
 	if path == "" {
 		return nil
 	}
@@ -86,18 +87,16 @@ func makeBelow(dir, path string, user *userID) error {
 		return err
 	}
 	defer root.Close()
-	at := ""
-	for _, part := range strings.Split(filepath.Clean(path), "/") {
-		at = filepath.Join(at, part)
-		err := root.Mkdir(at, workMode)
-		if err == nil && user != nil {
-			err = root.Lchown(at, int(user.uid), int(user.gid))
+	return o.as(func() error {
+		at := ""
+		for _, part := range strings.Split(filepath.Clean(path), "/") {
+			at = filepath.Join(at, part)
+			if err := root.Mkdir(at, workMode); err != nil && !errors.Is(err, os.ErrExist) {
+				return err
+			}
 		}
-		if err != nil && !errors.Is(err, os.ErrExist) {
-			return err
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func checkDir(dir string) error {

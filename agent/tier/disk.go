@@ -147,7 +147,8 @@ func (s *Store) openDisk() (err error) {
 	if err := d.removeUnused(); err != nil {
 		return fmt.Errorf("disk tier: %w", err)
 	}
-	if err := s.rewriteManifest(); err != nil {
+	// Durably: the old one may be marked as closed, and is not true any more once a segment changes.
+	if err := s.rewriteManifest(record.Replace); err != nil {
 		s.breakDisk(err) // a full disk, most likely: memory serves alone
 	}
 	s.boundIndex()

@@ -84,7 +84,10 @@ func (s *Store) record(payloads ...[]byte) {
 	n, err := m.file.Write(frames)
 	m.size += int64(n)
 	if err == nil && m.size > compactMin && m.size > 4*m.live {
-		err = s.rewriteManifest()
+		// Without waiting for the disk, as readers wait for the lock. After a crash of the machine, the
+		// cache is discarded whatever the manifest is: none of this boot is marked as closed before
+		// disk.close has synced it.
+		err = s.rewriteManifest(record.ReplaceSoon)
 	}
 	if err != nil {
 		s.breakDisk(err)
@@ -102,7 +105,7 @@ func (s *Store) breakDisk(err error) {
 }
 
 // rewriteManifest replaces the manifest by one that says what is so now.
-func (s *Store) rewriteManifest() error {
+func (s *Store) rewriteManifest(replace func(path string, data []byte) (*os.File, error)) error {
 	m := &s.disk.manifest
 	data := record.Append([]byte(manifestMagic), record.AppendString([]byte{kindBoot}, s.options.BootID))
 	for rank := s.onDisk.Back(); rank != nil; rank = rank.Prev() {
@@ -112,7 +115,7 @@ func (s *Store) rewriteManifest() error {
 			data = record.Append(data, keyRecord(e))
 		}
 	}
-	f, err := record.Replace(m.path, data)
+	f, err := replace(m.path, data)
 	if err != nil {
 		return err
 	}

@@ -54,15 +54,12 @@ func (c *Client) Cancel(ctx context.Context, ids ...uint64) (uint32, error) {
 // OpenTrajectory opens a trajectory. A request without an ID is given one, so
 // that it can be repeated.
 func (c *Client) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryRequest) (*rotav1.Trajectory, error) {
-	if req.RequestId == "" {
-		expiry, err := c.expiry(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("open trajectory: %w", err)
-		}
-		req = proto.CloneOf(req)
-		req.RequestId, req.ExpireTime = c.requestID(), expiry
-	}
-	resp, err := c.Trajectories.OpenTrajectory(ctx, req)
+	req = proto.CloneOf(req)
+	var resp *rotav1.OpenTrajectoryResponse
+	err := c.identified(ctx, &req.RequestId, &req.ExpireTime, func() (err error) {
+		resp, err = c.Trajectories.OpenTrajectory(ctx, req)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("open trajectory: %w", err)
 	}

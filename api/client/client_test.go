@@ -13,8 +13,10 @@ import (
 	"connectrpc.com/connect"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/gen/rota/v1/rotav1connect"
 )
 
 func TestMain(m *testing.M) {
@@ -152,8 +154,89 @@ func TestAClockThatIsBehindIsReadAgain(t *testing.T) {
 	if _, err := c.Submit(t.Context(), spec(2)); err != nil {
 		t.Errorf("got %v", err)
 	}
-	if n := cl.executions(); n != 2 {
-		t.Errorf("accepted %d submissions of 2", n)
+	cl.mu.Lock()
+	cl.logTime = cl.logTime.Add(time.Hour)
+	cl.mu.Unlock()
+	if _, err := c.Run(t.Context(), spec(3), func(*rotav1.RunActionResponse) {}); err != nil {
+		t.Errorf("run: %v", err)
+	}
+	if n := cl.executions(); n != 3 {
+		t.Errorf("accepted %d submissions of 3", n)
+	}
+}
+
+// expiring is a service that refuses trajectories whose request ID has expired.
+type expiring struct {
+	rotav1connect.TrajectoryServiceClient
+	cl    *cluster
+	lost  bool // the first answer, so that the outcome is unknown
+	tries int
+}
+
+func (s *expiring) OpenTrajectory(_ context.Context, req *rotav1.OpenTrajectoryRequest) (*rotav1.OpenTrajectoryResponse, error) {
+	s.tries++
+	s.cl.mu.Lock()
+	defer s.cl.mu.Unlock()
+	err := detailError(refuse(connect.CodeDeadlineExceeded, "REQUEST_EXPIRED", 0).GetError())
+	switch {
+	case s.lost:
+		return nil, unknownIf(true, err)
+	case req.ExpireTime.AsTime().Before(s.cl.logTime):
+		return nil, err
+	}
+	return &rotav1.OpenTrajectoryResponse{Trajectory: &rotav1.Trajectory{Id: 5}}, nil
+}
+
+// TestOtherRequestsWithAnIDThatExpired are repeated as submissions are: with a clock that was read again,
+// unless they may have been carried out, or the caller has chosen the ID.
+func TestOtherRequestsWithAnIDThatExpired(t *testing.T) {
+	cl := newCluster()
+	c := connectTo(t, cl.server(t))
+	if _, err := c.expiry(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name  string
+		req   *rotav1.OpenTrajectoryRequest
+		lost  bool
+		tries int
+	}{
+		{"expired on its way", &rotav1.OpenTrajectoryRequest{}, false, 2},
+		{"may have been carried out", &rotav1.OpenTrajectoryRequest{}, true, 1},
+		{"an ID of the caller", &rotav1.OpenTrajectoryRequest{RequestId: "mine", ExpireTime: timestamppb.New(cl.logTime)}, false, 1},
+	} {
+		cl.mu.Lock()
+		cl.logTime = cl.logTime.Add(time.Hour) // our machine was asleep
+		cl.mu.Unlock()
+		s := &expiring{cl: cl, lost: test.lost}
+		c.Trajectories = s
+		if _, err := c.OpenTrajectory(t.Context(), test.req); (err == nil) != (test.tries == 2) || s.tries != test.tries {
+			t.Errorf("%s: %d tries, %v", test.name, s.tries, err)
+		}
+	}
+}
+
+// TestCloseEndsWaits, which do not ask the servers again and again.
+func TestCloseEndsWaits(t *testing.T) {
+	cl := newCluster()
+	s := cl.server(t)
+	c := connectTo(t, s)
+	ids, err := c.Submit(t.Context(), spec(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() {
+		_, err := c.Wait(t.Context(), ids[0])
+		ended <- err
+	}()
+	waitUntil(t, func() bool { return cl.streams.Load() > 0 })
+	c.Close()
+	if err := <-ended; !errors.Is(err, errClosed) {
+		t.Errorf("a wait ends with %v", err)
+	}
+	if _, err := c.Wait(t.Context(), ids[0]); !errors.Is(err, errClosed) {
+		t.Errorf("after Close: %v", err)
 	}
 }
 

@@ -2,10 +2,12 @@ package client
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"rota/api/backoff"
 	rotav1 "rota/api/gen/rota/v1"
 )
 
@@ -21,7 +23,7 @@ const clockRetry = 100 * time.Millisecond
 const expiryMargin = 10 * time.Second
 
 // expiryMax is the longest life of a request ID that servers accept. A call that is
-// repeated for longer gets REQUEST_EXPIRED then, and says whether it may have been done.
+// repeated for longer gets REQUEST_EXPIRED then: see identified.
 const expiryMax = time.Hour
 
 // rememberedFor is how long a request ID without an expiry may be used again. Servers
@@ -74,6 +76,36 @@ func (c *Client) expiry(ctx context.Context) (*timestamppb.Timestamp, error) {
 	now := r.logTime.Add(time.Since(r.at))
 	return timestamppb.New(now.Add(min(c.config.RetryFor+expiryMargin, expiryMax))), nil
 }
+
+// identified makes a call under a new request ID with an expiry, which it puts into the request; with an
+// ID that the caller has chosen, it only makes the call. A request that had expired when it arrived has
+// changed nothing, because our clock was behind, so the call is made again with a clock that was read
+// again, for RetryFor at most. One that may have been carried out before is not.
+func (c *Client) identified(ctx context.Context, id *string, expires **timestamppb.Timestamp, call func() error) error {
+	if *id != "" {
+		return call()
+	}
+	giveUp := time.Now().Add(c.config.RetryFor)
+	*id = c.requestID()
+	for {
+		var err error
+		if *expires, err = c.expiry(ctx); err != nil {
+			*id = ""
+			return err
+		}
+		err = call()
+		if Detail(err).GetReason() != requestExpired || errors.Is(err, ErrUnknownOutcome) || time.Now().After(giveUp) {
+			return err
+		}
+		c.clock.forget()
+		if backoff.Sleep(ctx, clockRetry) != nil {
+			return err
+		}
+	}
+}
+
+// requestExpired is the reason of an error: the time until which a request ID is remembered had passed.
+const requestExpired = "REQUEST_EXPIRED"
 
 // forget makes the next expiry ask a server for the log time.
 func (k *logClock) forget() {

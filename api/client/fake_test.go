@@ -165,6 +165,20 @@ func (s *server) GetStatus(context.Context, *rotav1.GetStatusRequest) (*rotav1.G
 	return &rotav1.GetStatusResponse{LogTime: timestamppb.New(s.logTime.Add(-s.behind))}, nil
 }
 
+// RunAction submits an action, which succeeds at once.
+func (s *server) RunAction(_ context.Context, req *rotav1.RunActionRequest, stream *connect.ServerStream[rotav1.RunActionResponse]) error {
+	result := s.submit(&rotav1.SubmitActionsRequest{RequestId: req.RequestId, ExpireTime: req.ExpireTime, Actions: []*rotav1.ActionSpec{req.Action}})
+	if detail := result.GetError(); detail != nil {
+		return detailError(detail)
+	}
+	id := result.GetResponse().Ids[0]
+	s.finish(id)
+	s.mu.Lock()
+	ended := proto.CloneOf(s.actions[id-1])
+	s.mu.Unlock()
+	return stream.Send(&rotav1.RunActionResponse{Update: &rotav1.RunActionResponse_Action{Action: ended}})
+}
+
 func (s *server) CancelActions(context.Context, *rotav1.CancelActionsRequest) (*rotav1.CancelActionsResponse, error) {
 	if err := s.cancel(s.calls.Add(1)); err != nil {
 		return nil, err

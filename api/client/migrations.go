@@ -19,15 +19,12 @@ func MigrationEnded(s rotav1.MigrationState) bool {
 // RequestMigration queues a migration and returns its ID. A request without an ID is given one,
 // so that it can be repeated.
 func (c *Client) RequestMigration(ctx context.Context, req *rotav1.RequestMigrationRequest) (uint64, error) {
-	if req.RequestId == "" {
-		expiry, err := c.expiry(ctx)
-		if err != nil {
-			return 0, fmt.Errorf("request migration: %w", err)
-		}
-		req = proto.CloneOf(req)
-		req.RequestId, req.ExpireTime = c.requestID(), expiry
-	}
-	resp, err := c.Migrations.RequestMigration(ctx, req)
+	req = proto.CloneOf(req)
+	var resp *rotav1.RequestMigrationResponse
+	err := c.identified(ctx, &req.RequestId, &req.ExpireTime, func() (err error) {
+		resp, err = c.Migrations.RequestMigration(ctx, req)
+		return err
+	})
 	if err != nil {
 		return 0, fmt.Errorf("request migration: %w", err)
 	}

@@ -18,15 +18,12 @@ const batchPatience = 10 * time.Second
 // CreateRollout declares prompt groups. A request without an ID is given one, so that it can be
 // repeated.
 func (c *Client) CreateRollout(ctx context.Context, req *rotav1.CreateRolloutRequest) (*rotav1.Rollout, error) {
-	if req.RequestId == "" {
-		expiry, err := c.expiry(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("create rollout: %w", err)
-		}
-		req = proto.CloneOf(req)
-		req.RequestId, req.ExpireTime = c.requestID(), expiry
-	}
-	resp, err := c.Rollouts.CreateRollout(ctx, req)
+	req = proto.CloneOf(req)
+	var resp *rotav1.CreateRolloutResponse
+	err := c.identified(ctx, &req.RequestId, &req.ExpireTime, func() (err error) {
+		resp, err = c.Rollouts.CreateRollout(ctx, req)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("create rollout: %w", err)
 	}

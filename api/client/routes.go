@@ -90,14 +90,11 @@ func (w *routeWatch) refusal() error {
 // ReportGenerations sends a report. A request without an ID is given one, in place: the same
 // request may then be sent again after an error, and counts once all the same.
 func (c *Client) ReportGenerations(ctx context.Context, req *rotav1.ReportGenerationsRequest) error {
-	if req.RequestId == "" {
-		expiry, err := c.expiry(ctx)
-		if err != nil {
-			return fmt.Errorf("report generations: %w", err)
-		}
-		req.RequestId, req.ExpireTime = c.requestID(), expiry
-	}
-	if _, err := c.Workers.ReportGenerations(ctx, req); err != nil {
+	err := c.identified(ctx, &req.RequestId, &req.ExpireTime, func() error {
+		_, err := c.Workers.ReportGenerations(ctx, req)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("report generations: %w", err)
 	}
 	return nil
@@ -105,14 +102,11 @@ func (c *Client) ReportGenerations(ctx context.Context, req *rotav1.ReportGenera
 
 // ReportRewards sends a report about reward functions, as ReportGenerations does.
 func (c *Client) ReportRewards(ctx context.Context, req *rotav1.ReportRewardsRequest) error {
-	if req.RequestId == "" {
-		expiry, err := c.expiry(ctx)
-		if err != nil {
-			return fmt.Errorf("report rewards: %w", err)
-		}
-		req.RequestId, req.ExpireTime = c.requestID(), expiry
-	}
-	if _, err := c.Rewards.ReportRewards(ctx, req); err != nil {
+	err := c.identified(ctx, &req.RequestId, &req.ExpireTime, func() error {
+		_, err := c.Rewards.ReportRewards(ctx, req)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("report rewards: %w", err)
 	}
 	return nil

@@ -34,36 +34,45 @@ type Update func(*rotav1.RunActionResponse)
 // as often as its loss policy says and no more. While submissions of this client wait after a
 // refusal, it waits too.
 func (c *Client) Run(ctx context.Context, spec *rotav1.ActionSpec, update Update) (*rotav1.Action, error) {
-	expiry, err := c.expiry(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("run action: %w", err)
-	}
 	f := newFollower(c, update)
-	req := &rotav1.RunActionRequest{
-		Namespace: c.config.Namespace, RequestId: c.requestID(), ExpireTime: expiry, Action: inTrace(ctx, []*rotav1.ActionSpec{spec})[0],
+	req := &rotav1.RunActionRequest{Namespace: c.config.Namespace, Action: inTrace(ctx, []*rotav1.ActionSpec{spec})[0]}
+	ended := false
+	err := c.identified(ctx, &req.RequestId, &req.ExpireTime, func() (err error) {
+		ended, err = f.start(ctx, req)
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("run action: %w", err)
+	case ended:
+		return f.action, nil
 	}
+	return f.follow(ctx, f.action.Id)
+}
+
+// start submits an action and follows the stream of the answer. It reports whether the stream lasted until
+// the action ended. If it did not, the action has an ID all the same and can be followed.
+func (f *follower) start(ctx context.Context, req *rotav1.RunActionRequest) (ended bool, err error) {
+	c := f.c
 	p, began, unsure := c.persist(), time.Now(), false
 	for {
 		if err := c.batcher.hold(ctx, p.giveUp); err != nil {
-			return nil, fmt.Errorf("run action: %w", unknownIf(unsure, err))
+			return false, unknownIf(unsure, err)
 		}
 		try, to := withAttempt(ctx)
 		err := f.stream(try, req)
-		if f.action != nil { // it has an ID: from here on it can only be followed
-			if err == nil && Final(f.action.State) {
-				return f.action, nil
-			}
-			return f.follow(ctx, f.action.Id)
+		if f.action != nil {
+			return err == nil && Final(f.action.State), nil
 		}
 		if delay, refused := codec.Overloaded(err); refused {
 			c.batcher.heard(delay, err)
 		}
 		unsure = unsure || mayBeDone(connect.Spec{}, err)
-		if unsure && expiry == nil && time.Since(began) >= c.clock.remembered {
-			return nil, fmt.Errorf("run action: %w", unknownIf(true, p.telling(to.addr, err)))
+		if unsure && req.ExpireTime == nil && time.Since(began) >= c.clock.remembered {
+			return false, unknownIf(true, p.telling(to.addr, err))
 		}
 		if err := p.again(ctx, to.addr, err); err != nil {
-			return nil, fmt.Errorf("run action: %w", unknownIf(unsure, err))
+			return false, unknownIf(unsure, err)
 		}
 	}
 }

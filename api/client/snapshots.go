@@ -28,15 +28,12 @@ func (e *SnapshotFailed) Error() string {
 // CreateSnapshot asks for a snapshot of the files of a trajectory, in which nothing may run. A request
 // without an ID is given one, so that it can be repeated.
 func (c *Client) CreateSnapshot(ctx context.Context, req *rotav1.CreateSnapshotRequest) (*rotav1.Snapshot, error) {
-	if req.RequestId == "" {
-		expiry, err := c.expiry(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("create snapshot: %w", err)
-		}
-		req = proto.CloneOf(req)
-		req.RequestId, req.ExpireTime = c.requestID(), expiry
-	}
-	resp, err := c.Snapshots.CreateSnapshot(ctx, req)
+	req = proto.CloneOf(req)
+	var resp *rotav1.CreateSnapshotResponse
+	err := c.identified(ctx, &req.RequestId, &req.ExpireTime, func() (err error) {
+		resp, err = c.Snapshots.CreateSnapshot(ctx, req)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("create snapshot: %w", err)
 	}

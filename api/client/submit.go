@@ -354,13 +354,13 @@ func (c *Client) settle(s *submission, result *rotav1.SubmitActionsResult) {
 	err := detailError(detail)
 	delay := detail.RetryDelay.AsDuration()
 	switch {
-	case detail.Reason == "REQUEST_EXPIRED" && !s.unsure && s.req.ExpireTime != nil:
+	case detail.Reason == requestExpired && !s.unsure && s.req.ExpireTime != nil:
 		// No try can have been accepted, so our clock was behind, which we had
 		// perhaps from a server that was behind itself: read it again.
 		c.clock.forget()
 		s.req.ExpireTime = nil
 		delay = max(delay, clockRetry)
-	case detail.Reason == "REQUEST_EXPIRED" && s.unsure:
+	case detail.Reason == requestExpired && s.unsure:
 		s.end(nil, fmt.Errorf("%w: %w", ErrUnknownOutcome, err))
 		return
 	case detail.RetryDelay == nil:

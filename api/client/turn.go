@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -49,7 +50,9 @@ const leasePoll = 250 * time.Millisecond
 
 // Hold is a turn while its holder has the group.
 type Hold struct {
-	lost     chan struct{}
+	lost chan struct{}
+	// until is when work must have stopped, by clock.Boottime as with leases of nodes.
+	until    atomic.Int64
 	mu       sync.Mutex
 	setUp    time.Duration
 	degraded string
@@ -66,6 +69,10 @@ func HoldOf(ctx context.Context) *Hold {
 // Lost is closed when the turn is lost. The context of a holder that was asked to stop
 // is done before.
 func (h *Hold) Lost() <-chan struct{} { return h.lost }
+
+// Over reports whether the lease has run out as it is now. A process that stood still, for example
+// because it was suspended, sees this before Lost is closed.
+func (h *Hold) Over() bool { return clock.Boottime() >= h.until.Load() }
 
 // SetUpTook says how long it took to bring the deployment onto the group. The cluster
 // counts with that next time.
@@ -139,7 +146,8 @@ func (c *Client) HoldTurn(ctx context.Context, req *rotav1.AcquireTurnRequest, w
 	if err := h.await(ctx); err != nil {
 		return fmt.Errorf("wait for turn %d: %w", h.turn.Id, errors.Join(err, h.yield(ctx, nil, false)))
 	}
-	hold := &Hold{lost: make(chan struct{}), degraded: h.turn.Degraded}
+	hold := h.hold
+	hold.setDegraded(h.turn.Degraded)
 	working, cancel := context.WithCancelCause(context.WithValue(ctx, holdKey{}, hold))
 	defer cancel(nil)
 	keeping, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -183,8 +191,7 @@ type holder struct {
 	c             *Client
 	turn          *rotav1.Turn
 	lease, margin time.Duration
-	// until is when work must have stopped, by clock.Boottime as with leases of nodes.
-	until int64
+	hold          *Hold
 	// onDegraded is told when other members are lacking; nil: nobody is.
 	onDegraded func(string)
 	// trouble is why the newest renewals failed, nil if the last one did not.
@@ -196,40 +203,40 @@ func (c *Client) acquire(ctx context.Context, req *rotav1.AcquireTurnRequest) (*
 	if req.Namespace == "" {
 		req.Namespace = c.config.Namespace
 	}
-	if req.RequestId == "" {
-		var err error
-		if req.ExpireTime, err = c.expiry(ctx); err != nil {
-			return nil, err
-		}
-		req.RequestId = c.requestID()
-	}
-	sent := clock.Boottime()
-	resp, err := c.Turns.AcquireTurn(ctx, req)
+	var resp *rotav1.AcquireTurnResponse
+	var sent int64
+	err := c.identified(ctx, &req.RequestId, &req.ExpireTime, func() (err error) {
+		sent = clock.Boottime()
+		resp, err = c.Turns.AcquireTurn(ctx, req)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	h := &holder{c: c, turn: resp.Turn, lease: resp.LeaseDuration.AsDuration(), margin: resp.LeaseMargin.AsDuration()}
+	h := &holder{c: c, turn: resp.Turn, hold: &Hold{lost: make(chan struct{}), degraded: resp.Turn.GetDegraded()}, lease: resp.LeaseDuration.AsDuration(), margin: resp.LeaseMargin.AsDuration()}
 	if !resp.Replayed { // else its lease began with an earlier call, at an unknown time
 		h.renewedFrom(sent)
 	}
 	return h, nil
 }
 
-func (h *holder) renewedFrom(sent int64) { h.until = sent + int64(h.lease-h.margin) }
+func (h *holder) renewedFrom(sent int64) { h.hold.until.Store(sent + int64(h.lease-h.margin)) }
 
 // over reports whether the lease has run out.
-func (h *holder) over() bool { return clock.Boottime() >= h.until }
+func (h *holder) over() bool { return h.hold.Over() }
 
 // fresh reports whether more than half of what a renewal is good for is left. Work
 // starts only then: a grant may have been long on its way.
-func (h *holder) fresh() bool { return h.until-clock.Boottime() > int64(h.lease-h.margin)/2 }
+func (h *holder) fresh() bool {
+	return h.hold.until.Load()-clock.Boottime() > int64(h.lease-h.margin)/2
+}
 
 func (h *holder) lost(why string) error { return &LostError{h.turn.Id, why} }
 
 // leased returns a context that is done when the lease has run out as it is now.
 func (h *holder) leased(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	until := h.until
+	until := h.hold.until.Load()
 	go func() {
 		defer cancel()
 		for left := until - clock.Boottime(); left > 0; left = until - clock.Boottime() {
@@ -442,14 +449,11 @@ func (c *Client) SubmitJob(ctx context.Context, req *rotav1.SubmitJobRequest) (*
 	if req.Namespace == "" {
 		req.Namespace = c.config.Namespace
 	}
-	if req.RequestId == "" {
-		var err error
-		if req.ExpireTime, err = c.expiry(ctx); err != nil {
-			return nil, fmt.Errorf("submit job: %w", err)
-		}
-		req.RequestId = c.requestID()
-	}
-	resp, err := c.Jobs.SubmitJob(ctx, req)
+	var resp *rotav1.SubmitJobResponse
+	err := c.identified(ctx, &req.RequestId, &req.ExpireTime, func() (err error) {
+		resp, err = c.Jobs.SubmitJob(ctx, req)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("submit job: %w", err)
 	}

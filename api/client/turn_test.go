@@ -280,7 +280,7 @@ func TestALostTurnSaysHow(t *testing.T) {
 // TestALeaseRunsOutByTheClock, and not by timers: they stand still in a machine that
 // sleeps.
 func TestALeaseRunsOutByTheClock(t *testing.T) {
-	h := &holder{lease: time.Hour, margin: time.Minute}
+	h := &holder{hold: &Hold{}, lease: time.Hour, margin: time.Minute}
 	h.renewedFrom(clock.Boottime())
 	held, cancel := h.leased(t.Context())
 	defer cancel()

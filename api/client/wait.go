@@ -15,7 +15,7 @@ import (
 func Final(s rotav1.ActionState) bool { return s >= rotav1.ActionState_ACTION_STATE_SUCCEEDED }
 
 // Wait returns an action when it has ended. Waiting for many at the same time
-// is cheap: all share one watch of their namespace.
+// is cheap: all share one watch of their namespace. Close ends it with an error.
 func (c *Client) Wait(ctx context.Context, id uint64) (*rotav1.Action, error) {
 	for {
 		action, err := c.waitOnce(ctx, id)
@@ -30,6 +30,9 @@ func (c *Client) Wait(ctx context.Context, id uint64) (*rotav1.Action, error) {
 
 // waitOnce returns an action that has ended, or one that may have ended since.
 func (c *Client) waitOnce(ctx context.Context, id uint64) (*rotav1.Action, error) {
+	if c.closing.Err() != nil {
+		return nil, errClosed
+	}
 	req := &rotav1.GetActionRequest{Id: id}
 	got, err := c.Actions.GetAction(ctx, req)
 	if err != nil || Final(got.Action.State) {
@@ -47,6 +50,8 @@ func (c *Client) waitOnce(ctx context.Context, id uint64) (*rotav1.Action, error
 	case <-wake:
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	case <-c.closing.Done():
+		return nil, errClosed
 	}
 	// An end never changes, so a server that may be behind the leader will do.
 	if now, err := c.Actions.GetAction(ctx, &rotav1.GetActionRequest{Id: id, AllowStale: true}); err == nil {

@@ -24,8 +24,8 @@ const Access = "access"
 // nouns says of each noun whether it belongs to a namespace.
 var nouns = map[string]bool{
 	"action": true, "trajectory": true, "file": true, "snapshot": true, "class": true, "job": true, "turn": true, "migration": true, "rollout": true,
-	"namespace": true,
-	"policy":    false, "worker": false, "reward": false, "node": false, "pool": false, "quota": false, "ledger": false, "engine": false,
+	"namespace": true, "policy": true,
+	"worker": false, "reward": false, "node": false, "pool": false, "quota": false, "ledger": false, "engine": false,
 	"residency": false, "cluster": false, Access: false,
 }
 

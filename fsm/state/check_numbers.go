@@ -70,6 +70,9 @@ func (s *State) checkRequests() (err error) {
 		if r.Verb == 0 || r.FirstID == 0 || r.Count == 0 || r.FirstID+uint64(r.Count)-1 > newest {
 			err = fmt.Errorf("request %q stands for %d from %d on, the newest is %d", r.ID, r.Count, r.FirstID, newest)
 		}
+		if r.Namespace > s.meta.LastNamespace {
+			err = fmt.Errorf("request %q is of namespace %d, the newest is %d", r.ID, r.Namespace, s.meta.LastNamespace)
+		}
 		return err == nil
 	})
 	return err

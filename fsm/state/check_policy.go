@@ -13,6 +13,8 @@ func (s *State) checkPolicies() (err error) {
 			err = fmt.Errorf("policy %s was measured for %d steps of %d and %d ns", p.Name, p.Steps, p.TrainNS, p.WaitNS)
 		case p.Version == 0 && p.PublishedAt != 0 || p.PublishedAt < 0 || p.PublishedAt > s.meta.Now:
 			err = fmt.Errorf("policy %s has version %d, published at %d; it is %d", p.Name, p.Version, p.PublishedAt, s.meta.Now)
+		case p.Namespace != 0 && s.Namespace(p.Namespace) == nil:
+			err = fmt.Errorf("policy %s belongs to namespace %d, which does not exist", p.Name, p.Namespace)
 		}
 		return err == nil
 	})

@@ -183,6 +183,17 @@ func (s *State) Classes(after ClassID, fn func(*Class) bool) { db(s).classes.sca
 // ClassCount returns how many classes there are.
 func (s *State) ClassCount() int { return db(s).classes.rows.Len() }
 
+// ClassesOf returns how many classes of a namespace there are; it looks at each.
+func (s *State) ClassesOf(ns NamespaceID) (n int) {
+	db(s).index.classNames.Ascend(className{namespace: ns}, func(k className) bool {
+		if k.namespace == ns {
+			n++
+		}
+		return k.namespace == ns
+	})
+	return n
+}
+
 // ClassLive returns how many actions of a class are queued or running.
 func (s *State) ClassLive(id ClassID) int {
 	n, _ := db(s).index.classLive.Get(id)

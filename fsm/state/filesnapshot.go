@@ -142,6 +142,21 @@ func (s *State) FileSnapshots(after FileSnapshotID, fn func(*FileSnapshot) bool)
 // FileSnapshotCount returns how many snapshots of files are kept.
 func (s *State) FileSnapshotCount() int { return db(s).fileSnapshots.rows.Len() }
 
+// LiveFileSnapshots returns how many snapshots have not ended, of all namespaces and of one. It looks
+// at each.
+func (s *State) LiveFileSnapshots(ns NamespaceID) (all, own int) {
+	s.FileSnapshots(0, func(r *FileSnapshot) bool {
+		if !r.State.Ended() {
+			all++
+			if r.Namespace == ns {
+				own++
+			}
+		}
+		return true
+	})
+	return all, own
+}
+
 // NodeFileSnapshots visits the snapshots that have not ended of a node, by ID.
 func (s *State) NodeFileSnapshots(node NodeID, fn func(*FileSnapshot) bool) {
 	db(s).index.nodeFileSnapshots.Ascend(nodeFileSnapshot{node: node}, func(k nodeFileSnapshot) bool {

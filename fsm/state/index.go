@@ -62,15 +62,19 @@ type indexes struct {
 	// namespace.
 	poolReferrers dict[PoolID, int]
 	nsReferrers   dict[NamespaceID, int]
+	// nsRequests counts the requests that are remembered of each namespace.
+	nsRequests dict[NamespaceID, int]
 	// classNames has the classes by name, classLive how many actions of each have
 	// not ended.
 	classNames set[className]
 	classLive  dict[ClassID, int]
 	// groups counts the open trajectories that are spread, spreadLabels those of
-	// them that have not ended by label, domains orders the usable nodes by domain.
-	groups       set[groupCount]
-	spreadLabels dict[string, int]
-	domains      set[domainRank]
+	// them that have not ended by label, nsSpreadLabels by namespace and label, domains orders the
+	// usable nodes by domain.
+	groups         set[groupCount]
+	spreadLabels   dict[string, int]
+	nsSpreadLabels set[labelCount]
+	domains        set[domainRank]
 	// groupJobs has the jobs of each group and those that wait for one, jobTurns the
 	// live turns of each job, waitingTurns those of each deployment that wait, and
 	// heldTurns the turn of each job that holds a group.
@@ -256,10 +260,12 @@ var indexed = [...]index{
 	mapped("usable", func(x *indexes) *dict[PoolID, int] { return &x.usable }),
 	mapped("poolReferrers", func(x *indexes) *dict[PoolID, int] { return &x.poolReferrers }),
 	mapped("nsReferrers", func(x *indexes) *dict[NamespaceID, int] { return &x.nsReferrers }),
+	mapped("nsRequests", func(x *indexes) *dict[NamespaceID, int] { return &x.nsRequests }),
 	ordered("classNames", func(x *indexes) *set[className] { return &x.classNames }, className.less),
 	mapped("classLive", func(x *indexes) *dict[ClassID, int] { return &x.classLive }),
 	ordered("groups", func(x *indexes) *set[groupCount] { return &x.groups }, groupCount.less),
 	mapped("spreadLabels", func(x *indexes) *dict[string, int] { return &x.spreadLabels }),
+	ordered("nsSpreadLabels", func(x *indexes) *set[labelCount] { return &x.nsSpreadLabels }, labelCount.less),
 	ordered("domains", func(x *indexes) *set[domainRank] { return &x.domains }, domainRank.less),
 	mapped("nodeGroupNames", func(x *indexes) *dict[string, GroupID] { return &x.nodeGroupNames }),
 	mapped("hookActions", func(x *indexes) *dict[ActionID, GroupID] { return &x.hookActions }),

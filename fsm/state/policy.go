@@ -24,6 +24,9 @@ type Policy struct {
 	// from there to that batch.
 	Steps           uint64
 	TrainNS, WaitNS int64
+	// Namespace is the one to which it belongs, for whose rollout or version it was first named so; 0:
+	// none. Rights to it are of this namespace.
+	Namespace NamespaceID
 }
 
 // policyStepsMemory is how many steps a mean is made of.
@@ -52,13 +55,37 @@ func (r *Policy) code(c *codec) {
 	number(c, &r.Steps)
 	signed(c, &r.TrainNS)
 	signed(c, &r.WaitNS)
+	trailing(c, &r.Namespace, number)
 }
 
+// OwnerOf returns the namespace to which a policy belongs; nil: to none.
+func (s *State) OwnerOf(r *Policy) *Namespace { return s.Namespace(r.Namespace) }
+
 // PutPolicy stores a policy.
-func (s *State) PutPolicy(r *Policy) { db(s).policies.put(db(s).enc, r.Name, r) }
+func (s *State) PutPolicy(r *Policy) {
+	if old := db(s).policies.put(db(s).enc, r.Name, r); old != nil {
+		s.refer(old.Namespace, 0, -1)
+	}
+	s.refer(r.Namespace, 0, 1)
+}
+
+// PoliciesOf returns how many policies belong to a namespace. It looks at each.
+func (s *State) PoliciesOf(ns NamespaceID) (n int) {
+	s.Policies("", func(p *Policy) bool {
+		if p.Namespace == ns {
+			n++
+		}
+		return true
+	})
+	return n
+}
 
 // DeletePolicy forgets a policy that nothing names.
-func (s *State) DeletePolicy(name string) { db(s).policies.delete(name) }
+func (s *State) DeletePolicy(name string) {
+	if old := db(s).policies.delete(name); old != nil {
+		s.refer(old.Namespace, 0, -1)
+	}
+}
 
 // Policy returns a policy, nil if nothing has named it.
 func (s *State) Policy(name string) *Policy { return db(s).policies.get(name) }

@@ -248,6 +248,12 @@ func (s *State) Request(id string) *Request { return db(s).requests.get(id) }
 // RequestCount returns how many request IDs are remembered.
 func (s *State) RequestCount() int { return db(s).requests.rows.Len() }
 
+// RequestsOf returns how many request IDs of a namespace are remembered.
+func (s *State) RequestsOf(ns NamespaceID) int {
+	n, _ := db(s).index.nsRequests.Get(ns)
+	return n
+}
+
 // QueueLen returns how many actions wait in a queue.
 func (s *State) QueueLen(q Queue) int {
 	n, _ := db(s).index.queueLen.Get(q.Key())

@@ -18,7 +18,7 @@ func (s *State) PoolReferrers(id PoolID) int {
 	return n
 }
 
-// NamespaceReferrers returns how many actions, trajectories, classes and jobs are of a
+// NamespaceReferrers returns how many actions, trajectories, classes, jobs, policies and the like are of a
 // namespace, those that have ended among them.
 func (s *State) NamespaceReferrers(id NamespaceID) int {
 	n, _ := db(s).index.nsReferrers.Get(id)

@@ -439,6 +439,9 @@ type Request struct {
 	Digest  uint64
 	FirstID uint64
 	Count   uint32
+	// Namespace is that of what was asked for; 0: it is of none, or the request was remembered below
+	// LevelResizing.
+	Namespace NamespaceID
 }
 
 // EventKind says what an event is about.

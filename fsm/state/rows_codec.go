@@ -171,6 +171,7 @@ func (r *Request) code(c *codec) {
 	c.word(&r.Digest)
 	number(c, &r.FirstID)
 	number(c, &r.Count)
+	trailing(c, &r.Namespace, number)
 }
 
 func (r *Event) code(c *codec) {

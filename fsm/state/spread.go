@@ -31,6 +31,13 @@ type (
 		group, label, domain string
 		trajectories         int
 	}
+	// labelCount counts the trajectories of a namespace that have not ended and are spread over a
+	// label.
+	labelCount struct {
+		namespace    NamespaceID
+		label        string
+		trajectories int
+	}
 	// domainRank orders the usable nodes of a pool by domain, and within one as
 	// memoryRank does.
 	domainRank struct {
@@ -42,6 +49,10 @@ type (
 func (a groupCount) less(b groupCount) bool {
 	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.group, b.group),
 		cmp.Compare(a.label, b.label), cmp.Compare(a.domain, b.domain)) < 0
+}
+
+func (a labelCount) less(b labelCount) bool {
+	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.label, b.label)) < 0
 }
 
 func (a domainRank) less(b domainRank) bool {
@@ -85,6 +96,18 @@ func (s *State) InDomain(t *Trajectory, domain string) int {
 func (s *State) Spreads(label string) (already bool, labels int) {
 	_, already = db(s).index.spreadLabels.Get(label)
 	return already, db(s).index.spreadLabels.Len()
+}
+
+// SpreadsOf returns over how many labels the trajectories of a namespace that have not ended are
+// spread.
+func (s *State) SpreadsOf(ns NamespaceID) (labels int) {
+	db(s).index.nsSpreadLabels.Ascend(labelCount{namespace: ns}, func(k labelCount) bool {
+		if k.namespace == ns {
+			labels++
+		}
+		return k.namespace == ns
+	})
+	return labels
 }
 
 // Domains visits the domains of the usable nodes of a pool: of each the node that
@@ -154,6 +177,12 @@ func (s *State) countLabel(r *Trajectory, by int) {
 		return
 	}
 	label := r.Spread.Label
+	of, _ := db(s).index.nsSpreadLabels.Get(labelCount{namespace: r.Namespace, label: label})
+	if n := of.trajectories + by; n == 0 {
+		db(s).index.nsSpreadLabels.Delete(of)
+	} else {
+		db(s).index.nsSpreadLabels.Set(labelCount{r.Namespace, label, n})
+	}
 	users, _ := db(s).index.spreadLabels.Get(label)
 	switch {
 	case users == 0:

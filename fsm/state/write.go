@@ -382,16 +382,26 @@ func (s *State) DeleteAttempt(id ActionID) {
 
 // PutRequest remembers a request.
 func (s *State) PutRequest(r *Request) {
-	if old := db(s).requests.put(db(s).enc, r.ID, r); old != nil {
+	old := db(s).requests.put(db(s).enc, r.ID, r)
+	if old != nil {
 		db(s).index.expiries.Delete(expiry{old.Expires, old.ID})
 	}
 	db(s).index.expiries.Set(expiry{r.Expires, r.ID})
+	s.countRequest(old, -1)
+	s.countRequest(r, 1)
 }
 
 // DeleteRequest forgets a request.
 func (s *State) DeleteRequest(id string) {
 	if old := db(s).requests.delete(id); old != nil {
 		db(s).index.expiries.Delete(expiry{old.Expires, old.ID})
+		s.countRequest(old, -1)
+	}
+}
+
+func (s *State) countRequest(r *Request, by int) {
+	if r != nil {
+		tally(&db(s).index.nsRequests, r.Namespace, by)
 	}
 }
 

@@ -226,7 +226,7 @@ func newSettings(d *sim.Draw) *logv1.Settings {
 		BypassNsMax:     d.Between(1, 20) * second,
 		QueueActionsMax: uint32(d.Between(40, 400)),
 		TrajectoriesMax: uint32(d.Between(5, 50)),
-		RequestsMax:     uint32(d.Between(30, 300)),
+		RequestsMax:     uint32(d.Between(60, 600)), // of one namespace half as many
 	}
 	if d.Chance(300_000) {
 		s.RetentionBytesMax = uint64(d.Between(4, 32)) << 10

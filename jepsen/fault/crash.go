@@ -10,8 +10,13 @@ import (
 	"rota/jepsen/cluster"
 )
 
-// crashMax is how long to wait for somebody to come by a failpoint.
-const crashMax = 3 * time.Second
+// crashMax is how long to wait for somebody to come by a failpoint. Half of the windows are of the
+// other kind of member, and some of the others are rare, so there are many tries: five fail once in
+// a hundred times.
+const (
+	crashMax   = 3 * time.Second
+	crashTries = 15
+)
 
 // crashPoint kills a process inside a window that is narrower than an fsync.
 // Which windows are come by depends on the load and on what else has just
@@ -20,7 +25,7 @@ func crashPoint(ctx context.Context, w *World) (*Injection, error) {
 	inj := &Injection{}
 	var hit string
 	var at *cluster.Member
-	for tries := 0; hit == "" && tries < 5 && ctx.Err() == nil; tries++ {
+	for tries := 0; hit == "" && tries < crashTries && ctx.Err() == nil; tries++ {
 		at = pick(w.Rand, w.Cluster.Members())
 		dir, armed := at.FailpointDir(), shuffled(w.Rand, failpoint.Names())[:5]
 		for _, name := range armed {

@@ -20,7 +20,7 @@ const (
 var turnEnds = map[logv1.TurnEnd]state.TurnState{turnYielded: state.TurnYielded, turnLost: state.TurnLost, turnCanceled: state.TurnCanceled}
 
 func (m *Model) acquireTurn(c *logv1.AcquireTurn, got *logv1.Result) error {
-	if done, err := m.replayed(c.Request, state.VerbAcquireTurn, 1, got); done {
+	if done, err := m.replayed(c.Request, m.namespaces[orDefault(c.Namespace)], state.VerbAcquireTurn, 1, got); done {
 		return err
 	}
 	var v verdict
@@ -40,7 +40,7 @@ func (m *Model) acquireTurn(c *logv1.AcquireTurn, got *logv1.Result) error {
 	if err := m.tellTurn(t); err != nil {
 		return err
 	}
-	m.remember(c.Request, state.VerbAcquireTurn, uint64(t.ID), 1)
+	m.remember(c.Request, m.namespaces[orDefault(c.Namespace)], state.VerbAcquireTurn, uint64(t.ID), 1)
 	return result(got, &logv1.Result{FirstId: uint64(t.ID), Count: 1})
 }
 

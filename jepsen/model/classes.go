@@ -74,8 +74,8 @@ func risesOnly(points []*logv1.Point) bool {
 }
 
 // newClasses is how many classes there would be with those that a submission
-// names; 0 if it names no new one.
-func (m *Model) newClasses(ns state.NamespaceID, actions []*logv1.Action) int {
+// names, and how many of its namespace; 0 if it names no new one.
+func (m *Model) newClasses(ns state.NamespaceID, actions []*logv1.Action) (all, own int) {
 	fresh := make(map[string]bool)
 	for _, a := range actions {
 		if a.Class != "" && m.classes[className{ns, a.Class}] == nil {
@@ -83,9 +83,12 @@ func (m *Model) newClasses(ns state.NamespaceID, actions []*logv1.Action) int {
 		}
 	}
 	if len(fresh) == 0 {
-		return 0
+		return 0, 0
 	}
-	return len(m.classes) + len(fresh)
+	for k := range m.classes {
+		own += oneIf(k.namespace == ns)
+	}
+	return len(m.classes) + len(fresh), own + len(fresh)
 }
 
 // join makes an action one of a class.

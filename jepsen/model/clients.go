@@ -12,7 +12,7 @@ import (
 
 // replayed answers a request that was accepted before, or that cannot be
 // remembered; done says that there is nothing left to do.
-func (m *Model) replayed(q *logv1.Request, verb state.Verb, count uint32, got *logv1.Result) (done bool, err error) {
+func (m *Model) replayed(q *logv1.Request, ns state.NamespaceID, verb state.Verb, count uint32, got *logv1.Result) (done bool, err error) {
 	if q.GetId() == "" {
 		return false, nil
 	}
@@ -28,6 +28,8 @@ func (m *Model) replayed(q *logv1.Request, verb state.Verb, count uint32, got *l
 	switch {
 	case old == nil && len(m.requests) >= int(m.settings.RequestsMax):
 		return true, refused(got, "TOO_MANY_REQUESTS")
+	case old == nil && ns != 0 && m.takesTooMuch(int(m.settings.RequestsMax), len(m.requests), m.requestsOf[ns]):
+		return true, refused(got, "TOO_MANY_REQUESTS")
 	case old == nil:
 		return false, nil
 	case old.verb != verb || old.count != count || old.digest != q.Digest:
@@ -41,11 +43,27 @@ func (m *Model) replayed(q *logv1.Request, verb state.Verb, count uint32, got *l
 	return true, result(got, &logv1.Result{FirstId: old.first, Count: old.count, Replayed: true})
 }
 
-func (m *Model) remember(q *logv1.Request, verb state.Verb, first uint64, count uint32) {
+// takesTooMuch: a namespace that has some of what all share would have more than the others could.
+func (m *Model) takesTooMuch(most, all, own int) bool {
+	return m.level >= levelResizing && len(m.namespaces) > 1 && own >= most-all
+}
+
+func oneIf(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+func (m *Model) remember(q *logv1.Request, ns state.NamespaceID, verb state.Verb, first uint64, count uint32) {
 	if q.GetId() == "" {
 		return
 	}
-	r := &request{expires: m.expiry(q), verb: verb, digest: q.Digest, first: first, count: count}
+	if m.level < levelResizing {
+		ns = 0
+	}
+	m.requestsOf[ns]++
+	r := &request{namespace: ns, expires: m.expiry(q), verb: verb, digest: q.Digest, first: first, count: count}
 	m.requests[q.Id] = r
 	m.due.push(deadline{at: r.expires, kind: forgetRequest, request: q.Id})
 	m.touchedRequests = append(m.touchedRequests, q.Id)
@@ -66,7 +84,7 @@ func (m *Model) submit(c *logv1.SubmitActions, got *logv1.Result) error {
 	}) {
 		return refused(got, "LEVEL_NOT_ACTIVE")
 	}
-	if done, err := m.replayed(c.Request, state.VerbSubmit, n, got); done {
+	if done, err := m.replayed(c.Request, m.namespaces[orDefault(c.Namespace)], state.VerbSubmit, n, got); done {
 		return err
 	}
 	ns := m.namespaces[orDefault(c.Namespace)]
@@ -88,7 +106,7 @@ func (m *Model) submit(c *logv1.SubmitActions, got *logv1.Result) error {
 			return err
 		}
 	}
-	m.remember(c.Request, state.VerbSubmit, uint64(first), n)
+	m.remember(c.Request, ns, state.VerbSubmit, uint64(first), n)
 	return nil
 }
 
@@ -105,7 +123,8 @@ func (m *Model) admits(c *logv1.SubmitActions, ns state.NamespaceID) *verdict {
 	v.refuse(full, "QUEUE_FULL")
 	v.tolerate(m.queueSize+specs+uint64(n)*actionOverhead > m.settings.QueueBytesMax, "QUEUE_FULL")
 	m.mayBeQueued(v, ns, c.Actions)
-	v.refuse(m.newClasses(ns, c.Actions) > classesMax, "TOO_MANY_CLASSES")
+	classes, own := m.newClasses(ns, c.Actions)
+	v.refuse(classes > classesMax || classes > 0 && m.takesTooMuch(classesMax, classes-1, own-1), "TOO_MANY_CLASSES")
 	var joining map[uint64]*joiners
 	for _, a := range c.Actions {
 		m.namesQuotas(v, a)
@@ -240,7 +259,7 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 	if m.level < levelResizing && (c.Objective != 0 || len(c.Spec) > 0 || c.TimeoutNs != 0 || c.Rollout != nil || c.Generation != nil || len(c.Labels) > 0 || c.Container || c.SnapshotId != 0 || c.PauseAtTimeout) {
 		return refused(got, "LEVEL_NOT_ACTIVE")
 	}
-	if done, err := m.replayed(c.Request, state.VerbOpenTrajectory, 1, got); done {
+	if done, err := m.replayed(c.Request, m.namespaces[orDefault(c.Namespace)], state.VerbOpenTrajectory, 1, got); done {
 		return err
 	}
 	ns := m.namespaces[orDefault(c.Namespace)]
@@ -251,7 +270,7 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 	m.mayOpen(&v, ns, c.MemoryBytes)
 	m.joinsPool(&v, &logv1.Action{Pool: c.Pool, CoresMin: 1, MemoryBytes: c.MemoryBytes})
 	m.asksForContainer(&v, c)
-	m.asksToSpread(&v, c)
+	m.asksToSpread(&v, ns, c)
 	v.refuse(c.Objective > 1 || len(c.Spec) > 4096 || !labelsAllowed(c.Labels), "INVALID")
 	r, group := m.joins(&v, ns, c.Rollout)
 	m.generates(&v, c.Generation)
@@ -292,7 +311,7 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 			return err
 		}
 	}
-	m.remember(c.Request, state.VerbOpenTrajectory, uint64(t.ID), 1)
+	m.remember(c.Request, ns, state.VerbOpenTrajectory, uint64(t.ID), 1)
 	return result(got, &logv1.Result{FirstId: uint64(t.ID), Count: 1})
 }
 

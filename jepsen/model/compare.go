@@ -294,7 +294,7 @@ func (m *Model) compareNode(n *node) error {
 
 func (m *Model) compareRequest(id string, r *request) error {
 	got := m.s.Request(id)
-	if got == nil || got.Expires != r.expires || got.Verb != r.verb || got.Digest != r.digest || got.FirstID != r.first || got.Count != r.count {
+	if got == nil || got.Expires != r.expires || got.Verb != r.verb || got.Digest != r.digest || got.FirstID != r.first || got.Count != r.count || got.Namespace != r.namespace {
 		return fmt.Errorf("request %q is remembered as %+v, must be %+v", id, got, *r)
 	}
 	return nil

@@ -53,23 +53,32 @@ func there(r *state.FileSnapshot) bool {
 }
 
 func (m *Model) createSnapshot(c *logv1.CreateSnapshot, got *logv1.Result) error {
-	if done, err := m.replayed(c.GetRequest(), state.VerbCreateSnapshot, 1, got); done {
+	t, ns := m.trajectories[state.TrajectoryID(c.GetTrajectoryId())], state.NamespaceID(0)
+	if t != nil {
+		ns = t.Namespace
+	}
+	if done, err := m.replayed(c.GetRequest(), ns, state.VerbCreateSnapshot, 1, got); done {
 		return err
 	}
-	t := m.trajectories[state.TrajectoryID(c.GetTrajectoryId())]
 	var v verdict
 	v.refuse(len(c.GetName()) > nameBytesMax, "INVALID")
 	v.refuse(t == nil, "TRAJECTORY_NOT_FOUND")
 	v.refuse(t != nil && t.State == state.TrajectoryPending, "TRAJECTORY_PENDING")
 	v.refuse(t != nil && (t.State >= state.TrajectoryClosing || t.State == state.TrajectoryOpen && m.nodeByID[t.Node].State != state.NodeUp), "TRAJECTORY_ENDED")
 	var oldest *state.FileSnapshot
-	onNode := 0
+	onNode, ownOnNode, live, own := 0, 0, 0, 0
 	for _, r := range m.snapshots.all {
 		if !there(r) && (oldest == nil || r.ID < oldest.ID) {
 			oldest = r
 		}
-		if t != nil && there(r) && r.Node == t.Node {
+		if t == nil || !there(r) {
+			continue
+		}
+		live++
+		own += oneIf(r.Namespace == ns)
+		if r.Node == t.Node {
 			onNode++
+			ownOnNode += oneIf(r.Namespace == ns)
 		}
 	}
 	if t != nil {
@@ -79,6 +88,7 @@ func (m *Model) createSnapshot(c *logv1.CreateSnapshot, got *logv1.Result) error
 	}
 	full := len(m.snapshots.all) >= fileSnapshotsMax
 	v.refuse(onNode >= fileSnapshotsPerNodeMax || full && oldest == nil, "TOO_MANY_SNAPSHOTS")
+	v.refuse(m.takesTooMuch(fileSnapshotsPerNodeMax, onNode, ownOnNode) || m.takesTooMuch(fileSnapshotsMax, live, own), "TOO_MANY_SNAPSHOTS")
 	if ok, err := v.judge(got); !ok {
 		return err
 	}
@@ -92,7 +102,7 @@ func (m *Model) createSnapshot(c *logv1.CreateSnapshot, got *logv1.Result) error
 	}
 	m.snapshots.all[r.ID] = r
 	m.touchSnapshot(r.ID)
-	m.remember(c.Request, state.VerbCreateSnapshot, uint64(r.ID), 1)
+	m.remember(c.Request, ns, state.VerbCreateSnapshot, uint64(r.ID), 1)
 	return result(got, &logv1.Result{FirstId: uint64(r.ID), Count: 1})
 }
 

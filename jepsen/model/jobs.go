@@ -244,7 +244,7 @@ func (m *Model) submitJob(c *logv1.SubmitJob, got *logv1.Result) error {
 	if m.level < levelResizing && len(c.Labels) > 0 {
 		return refused(got, "LEVEL_NOT_ACTIVE")
 	}
-	if done, err := m.replayed(c.Request, state.VerbSubmitJob, 1, got); done {
+	if done, err := m.replayed(c.Request, m.namespaces[orDefault(c.Namespace)], state.VerbSubmitJob, 1, got); done {
 		return err
 	}
 	ns := m.namespaces[orDefault(c.Namespace)]
@@ -275,7 +275,7 @@ func (m *Model) submitJob(c *logv1.SubmitJob, got *logv1.Result) error {
 	if err := m.tellJob(j); err != nil {
 		return err
 	}
-	m.remember(c.Request, state.VerbSubmitJob, uint64(j.ID), 1)
+	m.remember(c.Request, ns, state.VerbSubmitJob, uint64(j.ID), 1)
 	return result(got, &logv1.Result{FirstId: uint64(j.ID), Count: 1})
 }
 

@@ -49,7 +49,7 @@ func (m *Model) requestMigration(c *logv1.RequestMigration, got *logv1.Result) e
 	if m.level < levelResizing {
 		return refused(got, "LEVEL_NOT_ACTIVE")
 	}
-	if done, err := m.replayed(c.Request, state.VerbRequestMigration, 1, got); done {
+	if done, err := m.replayed(c.Request, m.namespaces[orDefault(c.Namespace)], state.VerbRequestMigration, 1, got); done {
 		return err
 	}
 	ns := m.namespaces[orDefault(c.Namespace)]
@@ -75,7 +75,7 @@ func (m *Model) requestMigration(c *logv1.RequestMigration, got *logv1.Result) e
 		QueueTimeoutNS: c.QueueTimeoutNs, RunTimeoutNS: c.RunTimeoutNs,
 	}
 	m.queueMigration(row)
-	m.remember(c.Request, state.VerbRequestMigration, uint64(row.ID), 1)
+	m.remember(c.Request, ns, state.VerbRequestMigration, uint64(row.ID), 1)
 	return result(got, &logv1.Result{FirstId: uint64(row.ID), Count: 1})
 }
 

@@ -40,6 +40,7 @@ type Model struct {
 	trajectories map[state.TrajectoryID]*trajectory
 	actions      map[state.ActionID]*action
 	requests     map[string]*request
+	requestsOf   map[state.NamespaceID]int
 	quotas       map[string]*quota
 	classes      map[className]*class
 	engines      map[string]*engine // by model
@@ -95,6 +96,7 @@ func New() *Model {
 		trajectories: make(map[state.TrajectoryID]*trajectory),
 		actions:      make(map[state.ActionID]*action),
 		requests:     make(map[string]*request),
+		requestsOf:   make(map[state.NamespaceID]int),
 		quotas:       make(map[string]*quota),
 		classes:      make(map[className]*class),
 		engines:      make(map[string]*engine),

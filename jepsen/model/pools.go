@@ -77,6 +77,11 @@ func (m *Model) namespaceUsed(ns state.NamespaceID) bool {
 			return true
 		}
 	}
+	for _, p := range m.rollouts.policies {
+		if p.Namespace == ns {
+			return true
+		}
+	}
 	for name := range m.jobs {
 		if name.namespace == ns {
 			return true

@@ -135,7 +135,7 @@ func (m *Model) replicasOf(name string) (all []*state.Replica) {
 }
 
 func (m *Model) reportRewards(c *logv1.ReportRewards, got *logv1.Result) error {
-	if done, err := m.replayed(c.Request, state.VerbReportRewards, 1, got); done {
+	if done, err := m.replayed(c.Request, 0, state.VerbReportRewards, 1, got); done {
 		return err
 	}
 	var v verdict
@@ -159,7 +159,7 @@ func (m *Model) reportRewards(c *logv1.ReportRewards, got *logv1.Result) error {
 			m.hearsOfReplica(p, c.Gateway, said)
 		}
 	}
-	m.remember(c.Request, state.VerbReportRewards, 1, 1)
+	m.remember(c.Request, 0, state.VerbReportRewards, 1, 1)
 	return result(got, &logv1.Result{FirstId: 1, Count: 1})
 }
 

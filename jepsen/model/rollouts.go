@@ -102,6 +102,43 @@ func (m *Model) named(v *verdict, policy string) {
 	}
 }
 
+// ownerOf is the namespace that a policy belongs to; empty: to none.
+func (m *Model) ownerOf(policy string) string {
+	if p := m.rollouts.policies[policy]; p != nil {
+		for name, id := range m.namespaces {
+			if id == p.Namespace {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// claims says why a policy cannot become or be that of a namespace, for a caller with rights in one, or
+// everywhere.
+func (m *Model) claims(v *verdict, policy, namespace, owner string) {
+	is := namespace
+	if m.rollouts.policies[policy] != nil {
+		is = m.ownerOf(policy)
+	} else if ns := m.namespaces[namespace]; ns != 0 {
+		own := 0
+		for _, p := range m.rollouts.policies {
+			own += oneIf(p.Namespace == ns)
+		}
+		v.refuse(m.takesTooMuch(policiesMax, len(m.rollouts.policies), own), "TOO_MANY_POLICIES")
+	}
+	v.refuse(owner != "" && is != owner, "POLICY_NOT_OWNED")
+}
+
+// claim gives a policy that belongs to no namespace to one; 0: to none.
+func (m *Model) claim(policy string, ns state.NamespaceID) *state.Policy {
+	p := m.policy(policy)
+	if p.Namespace == 0 {
+		p.Namespace = ns
+	}
+	return p
+}
+
 // policy returns a policy, which exists from the first that names it.
 func (m *Model) policy(name string) *state.Policy {
 	p := m.rollouts.policies[name]
@@ -116,7 +153,7 @@ func (m *Model) policy(name string) *state.Policy {
 func places(r *state.Rollout) int { return int(r.Groups) * int(r.Samples+r.Redundant) }
 
 func (m *Model) createRollout(c *logv1.CreateRollout, got *logv1.Result) error {
-	if done, err := m.replayed(c.Request, state.VerbCreateRollout, 1, got); done {
+	if done, err := m.replayed(c.Request, m.namespaces[orDefault(c.Namespace)], state.VerbCreateRollout, 1, got); done {
 		return err
 	}
 	r := &rollout{groups: map[uint32]*state.RolloutGroup{}, Rollout: state.Rollout{
@@ -137,14 +174,15 @@ func (m *Model) createRollout(c *logv1.CreateRollout, got *logv1.Result) error {
 	v.refuse(places(&r.Rollout) > rolloutPlacesMax, "INVALID")
 	v.refuse(live >= rolloutsMax || taken+places(&r.Rollout) > rolloutPlacesMax, "TOO_MANY_ROLLOUTS")
 	m.named(&v, c.Policy)
+	m.claims(&v, c.Policy, orDefault(c.Namespace), c.PolicyOwner)
 	if ok, err := v.judge(got); !ok {
 		return err
 	}
-	m.policy(c.Policy)
+	m.claim(c.Policy, r.Namespace)
 	m.rollouts.last = r.ID
 	m.rollouts.all[r.ID] = r
 	m.rollouts.touched[r.ID] = true
-	m.remember(c.Request, state.VerbCreateRollout, uint64(r.ID), 1)
+	m.remember(c.Request, r.Namespace, state.VerbCreateRollout, uint64(r.ID), 1)
 	return result(got, &logv1.Result{FirstId: uint64(r.ID), Count: 1})
 }
 
@@ -176,10 +214,12 @@ func (m *Model) publishVersion(c *logv1.PublishVersion, got *logv1.Result) error
 	m.named(&v, c.Policy)
 	old := m.rollouts.policies[c.Policy]
 	v.refuse(old != nil && c.Version < old.Version && c.Version > 0, "VERSION_OLD")
+	m.claims(&v, c.Policy, c.Namespace, c.PolicyOwner)
+	v.refuse(c.Namespace != "" && m.namespaces[c.Namespace] == 0, "NAMESPACE_NOT_FOUND")
 	if ok, err := v.judge(got); !ok {
 		return err
 	}
-	p := m.policy(c.Policy)
+	p := m.claim(c.Policy, m.namespaces[c.Namespace])
 	if p.Version == c.Version {
 		return result(got, &logv1.Result{Replayed: true})
 	}
@@ -212,6 +252,8 @@ func (m *Model) suspendPolicy(c *logv1.SuspendPolicy, got *logv1.Result) error {
 	switch {
 	case p == nil:
 		return refused(got, "POLICY_NOT_FOUND")
+	case c.PolicyOwner != "" && m.ownerOf(c.Policy) != c.PolicyOwner:
+		return refused(got, "POLICY_NOT_OWNED")
 	case p.Suspended != c.Resume:
 		return result(got, &logv1.Result{})
 	}
@@ -418,6 +460,9 @@ func (m *Model) completeGroups(policy string) (keys []state.GroupKey) {
 func (m *Model) takeBatch(c *logv1.TakeBatch, got *logv1.Result) error {
 	if m.rollouts.policies[c.Policy] == nil {
 		return refused(got, "POLICY_NOT_FOUND")
+	}
+	if c.PolicyOwner != "" && m.ownerOf(c.Policy) != c.PolicyOwner {
+		return refused(got, "POLICY_NOT_OWNED")
 	}
 	last := m.rollouts.batches[c.Policy]
 	switch {

@@ -77,8 +77,10 @@ type (
 		expires int64
 		verb    state.Verb
 		digest  uint64
-		first   uint64
-		count   uint32
+		// namespace is 0 below the level that counts requests by namespace.
+		namespace state.NamespaceID
+		first     uint64
+		count     uint32
 	}
 )
 

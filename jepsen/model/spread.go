@@ -50,14 +50,18 @@ func (m *Model) relabel(n *node) {
 }
 
 // asksToSpread says why a trajectory must not be spread as it asks.
-func (m *Model) asksToSpread(v *verdict, c *logv1.OpenTrajectory) {
+func (m *Model) asksToSpread(v *verdict, ns state.NamespaceID, c *logv1.OpenTrajectory) {
 	v.refuse(len(c.SpreadGroup) > nameBytesMax || len(c.SpreadLabel) > labelBytesMax, "INVALID")
 	v.refuse((c.SpreadGroup == "") != (c.SpreadLabel == ""), "INVALID")
-	labels := map[string]bool{}
+	labels, own := map[string]bool{}, map[string]bool{}
 	for _, t := range m.trajectories {
 		if t.spread() && !t.State.Ended() {
 			labels[t.Spread.Label] = true
+			if t.Namespace == ns {
+				own[t.Spread.Label] = true
+			}
 		}
 	}
-	v.refuse(c.SpreadGroup != "" && !labels[c.SpreadLabel] && len(labels) >= spreadLabelsMax, "TOO_MANY_SPREAD_LABELS")
+	full := len(labels) >= spreadLabelsMax || m.takesTooMuch(spreadLabelsMax, len(labels), len(own))
+	v.refuse(c.SpreadGroup != "" && !labels[c.SpreadLabel] && full, "TOO_MANY_SPREAD_LABELS")
 }

@@ -123,6 +123,9 @@ func (m *Model) forget(d deadline, left bool) bool {
 	if r := m.s.Request(d.request); left && r != nil && r.Expires == d.at {
 		return false
 	}
+	if r := m.requests[d.request]; r != nil {
+		m.requestsOf[r.namespace]--
+	}
 	delete(m.requests, d.request)
 	return true
 }

@@ -280,7 +280,7 @@ func (m *Model) learnEnd(e state.Event) {
 }
 
 func (m *Model) reportGenerations(c *logv1.ReportGenerations, got *logv1.Result) error {
-	if done, err := m.replayed(c.Request, state.VerbReportGenerations, 1, got); done {
+	if done, err := m.replayed(c.Request, 0, state.VerbReportGenerations, 1, got); done {
 		return err
 	}
 	var v verdict
@@ -312,7 +312,7 @@ func (m *Model) reportGenerations(c *logv1.ReportGenerations, got *logv1.Result)
 			w.Message = "a gateway could not use it and did not say why"
 		}
 	}
-	m.remember(c.Request, state.VerbReportGenerations, 1, 1)
+	m.remember(c.Request, 0, state.VerbReportGenerations, 1, 1)
 	return result(got, &logv1.Result{FirstId: 1, Count: 1})
 }
 

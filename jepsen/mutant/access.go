@@ -27,6 +27,22 @@ var access = []Mutant{
 		Hunt: Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/access"}},
 	},
 	{
+		Name: "policy-fed-by-strangers",
+		Bug:  "a rollout puts samples into the batches of a policy of another namespace, where its caller has no right",
+		Edits: []Edit{{"fsm/policy.go",
+			"	if r := belongs(name, is, owner); r != nil {\n",
+			"	if r := belongs(name, is, owner); r != nil && x.s.Policy(name) == nil {\n"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/rollouts-owners"}},
+	},
+	{
+		Name: "one-caller-takes-all-calls",
+		Bug:  "the calls under way are bounded for all callers together, and one may have them all",
+		Edits: []Edit{{"api/share/share.go",
+			"	if own > 0 {\n		limit -= s.max / firstsPart\n	}\n	if own >= most || !Room(limit, s.total, own) {",
+			"	if own >= most || s.total >= limit {"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"server/rpc", "TestOneCallerLeavesRoomForOthers"}},
+	},
+	{
 		Name: "one-call-without-a-check",
 		Bug:  "files may be written by callers who may not write files in that namespace",
 		Edits: []Edit{{"server/rpc/rights.go",

@@ -33,6 +33,12 @@ var shares = []Mutant{
 		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/shares-memory"}},
 	},
 	{
+		Name:  "one-namespace-takes-all",
+		Bug:   "a namespace takes all of what is bounded for the cluster: request IDs, classes, labels",
+		Edits: []Edit{{"fsm/request.go", "x.s.NamespaceCount() == 1 || share.Room(most, all, own)", "x.s.NamespaceCount() == 1 || share.Room(most, all, 0)"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestNoNamespaceFillsWhatAllShare"}},
+	},
+	{
 		Name:  "memory-freed-unnoticed",
 		Bug:   "the end of a trajectory does not wake actions that wait for the memory of their namespace",
 		Edits: []Edit{{"fsm/trajectory.go", "	if t.Memory > 0 {\n", "	if t.Memory > 0 && false {\n"}},

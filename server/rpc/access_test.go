@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -97,7 +96,7 @@ func (s *secured) fill(ns string) {
 	ids := map[string]uint64{}
 	s.ids[ns] = ids
 	ids["rollout"] = s.must(&logv1.Command{Verb: &logv1.Command_CreateRollout{CreateRollout: &logv1.CreateRollout{
-		Namespace: ns, Policy: "p", Groups: 1, SamplesPerGroup: 1,
+		Namespace: ns, Policy: "p" + ns, Groups: 1, SamplesPerGroup: 1,
 	}}}).FirstId
 	ids["trajectory"] = s.must(&logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{
 		Namespace: ns, IdleTimeoutNs: int64(time.Hour), Rollout: &logv1.RolloutMembership{RolloutId: ids["rollout"]},
@@ -159,6 +158,9 @@ func (s *secured) request(m protoreflect.MethodDescriptor, noun string) []byte {
 	}
 	if fd := m.Input().Fields().ByName("namespace"); fd != nil {
 		req.Set(fd, protoreflect.ValueOfString("a"))
+	}
+	if fd := m.Input().Fields().ByName("policy"); fd != nil && fd.Kind() == protoreflect.StringKind {
+		req.Set(fd, protoreflect.ValueOfString("pa"))
 	}
 	if fd := m.Input().Fields().ByName("name"); fd != nil && noun == "namespace" {
 		req.Set(fd, protoreflect.ValueOfString("a"))
@@ -242,7 +244,7 @@ func TestRightsOfEveryCall(t *testing.T) {
 		}
 		if namespaced {
 			_, other := s.token("other-namespace", allow("b", right.Noun, right.Verb), allow("ab*", right.Noun, rights.Any))
-			if got := s.call(m, path, other, body, time.Minute); got != "RIGHT_MISSING" && !strings.HasSuffix(path, "/ListNamespaces") {
+			if got := s.call(m, path, other, body, time.Minute); got != "RIGHT_MISSING" && !strings.HasSuffix(path, "/ListNamespaces") && !strings.HasSuffix(path, "/ListPolicies") {
 				t.Errorf("%s with the right for another namespace: %q", path, got)
 			}
 		}
@@ -274,18 +276,6 @@ func (s *secured) turnOf(ns string) uint64 {
 // restore puts back what the calls of TestRightsOfEveryCall take away.
 func (s *secured) restore() {
 	s.apply(&logv1.Command{Verb: &logv1.Command_CreateNamespace{CreateNamespace: &logv1.CreateNamespace{Name: "a"}}})
-}
-
-// otherRights are all but one verb on one noun.
-func otherRights(noun, verb string) (rules []*rotav1.AccessRule) {
-	for _, n := range rights.Nouns() {
-		verbs := rights.Verbs()
-		if n == noun {
-			verbs = slices.DeleteFunc(verbs, func(v string) bool { return v == verb })
-		}
-		rules = append(rules, allow("*", n, verbs...))
-	}
-	return rules
 }
 
 // TestListsHaveOnlyWhatMayBeRead: a list over all namespaces has the rows of those that the caller

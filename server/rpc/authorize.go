@@ -7,6 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"rota/api/rights"
 	"rota/fsm/state"
@@ -36,6 +37,11 @@ func (s *Server) authorize(ctx context.Context, procedure string, req proto.Mess
 	if c.may.Allows(need.noun, need.verb, "") {
 		return nil
 	}
+	if need.renamed {
+		if err := s.catchUp(ctx, false); err != nil {
+			return err
+		}
+	}
 	namespaces, found := s.namespacesOf(need, req)
 	if !found {
 		if err := s.catchUp(ctx, false); err != nil {
@@ -53,10 +59,18 @@ func (s *Server) authorize(ctx context.Context, procedure string, req proto.Mess
 	}
 	for _, ns := range namespaces {
 		if !c.may.Allows(need.noun, need.verb, ns) {
-			return rightMissing(c, need, ns)
+			return rightMissing(c, need, told(req.ProtoReflect(), ns))
 		}
 	}
 	return nil
+}
+
+// told is a namespace as far as the caller named it: of what was named by its ID, it is not told.
+func told(req protoreflect.Message, namespace string) string {
+	if field(req, "requests") != nil || field(req, "namespace") != nil && orDefault(text(req, "namespace")) == namespace {
+		return namespace
+	}
+	return ""
 }
 
 func (s *Server) namespacesOf(need right, req proto.Message) (namespaces []string, found bool) {

@@ -334,6 +334,13 @@ func (s *Server) checkCaller(next http.Handler) http.Handler {
 		}
 		if refusal != nil {
 			s.auditRefusal(c, r.URL.Path, refusal)
+		} else {
+			var release func()
+			if release, refusal = s.takeCall(c, r.URL.Path); refusal == nil {
+				defer release()
+			}
+		}
+		if refusal != nil {
 			// Nothing can be done about a caller that is gone already.
 			_ = errorWriter.Write(w, r, refusal.connectError())
 			return

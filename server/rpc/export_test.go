@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"rota/api/share"
 )
 
 // Right is what a call needs, for tests of this package from outside.
@@ -23,6 +25,9 @@ func RequiredRights() map[string]Right {
 
 // Calls are the methods of all calls.
 func Calls() map[string]protoreflect.MethodDescriptor { return calls() }
+
+// SetCallsMax lets a server have fewer calls under way.
+func SetCallsMax(s *Server, most int) { s.calls = share.New[string](most) }
 
 // SetRoutesTick has a server look more often whether those who watch routes are told anything.
 func SetRoutesTick(s *Server, every time.Duration) { s.routesTick = every }

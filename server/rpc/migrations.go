@@ -5,11 +5,13 @@ import (
 	"context"
 	"fmt"
 
+	"connectrpc.com/connect"
 	"github.com/cespare/xxhash/v2"
 	"google.golang.org/protobuf/proto"
 
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/rights"
 	"rota/fsm"
 	"rota/fsm/state"
 )
@@ -18,6 +20,10 @@ import (
 func (s *Server) RequestMigration(ctx context.Context, req *rotav1.RequestMigrationRequest) (*rotav1.RequestMigrationResponse, error) {
 	if err := checkMigration(req).err(); err != nil {
 		return nil, err
+	}
+	if c := callerOf(ctx); req.Selector != nil && c != nil && !c.may.Allows("migration", rights.Submit, "") {
+		return nil, failed(connect.CodePermissionDenied, "RIGHT_MISSING",
+			"a selector finds caches of all namespaces, so it needs migration submit under: in *; without one, the caches of the trajectory are copied")
 	}
 	selector := req.Selector
 	if selector == nil {

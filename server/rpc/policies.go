@@ -1,11 +1,13 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/rights"
 	"rota/fsm/state"
 )
 
@@ -23,7 +25,11 @@ func (s *Server) setSuspended(ctx context.Context, policy string, suspended bool
 	if err := requirePolicy("policy", policy).err(); err != nil {
 		return err
 	}
-	_, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_SuspendPolicy{SuspendPolicy: &logv1.SuspendPolicy{Policy: policy, Resume: !suspended}}})
+	owner, err := s.policyOwner(ctx, rights.Submit, policy, "")
+	if err != nil {
+		return err
+	}
+	_, err = s.change(ctx, &logv1.Command{Verb: &logv1.Command_SuspendPolicy{SuspendPolicy: &logv1.SuspendPolicy{Policy: policy, Resume: !suspended, PolicyOwner: owner}}})
 	return err
 }
 
@@ -32,21 +38,78 @@ func (s *Server) DeletePolicy(ctx context.Context, req *rotav1.DeletePolicyReque
 	if err := requirePolicy("policy", req.Policy).err(); err != nil {
 		return nil, err
 	}
-	_, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_DeletePolicy{DeletePolicy: &logv1.DeletePolicy{Policy: req.Policy}}})
+	owner, err := s.policyOwner(ctx, rights.Operate, req.Policy, "")
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.change(ctx, &logv1.Command{Verb: &logv1.Command_DeletePolicy{DeletePolicy: &logv1.DeletePolicy{Policy: req.Policy, PolicyOwner: owner}}})
 	return &rotav1.DeletePolicyResponse{}, err
 }
 
 // PublishVersion makes a version the current one.
 func (s *Server) PublishVersion(ctx context.Context, req *rotav1.PublishVersionRequest) (*rotav1.PublishVersionResponse, error) {
-	if err := firstOf(requirePolicy("policy", req.Policy), requireID("version", req.Version)).err(); err != nil {
+	if err := firstOf(requirePolicy("policy", req.Policy), requireID("version", req.Version), checkName("namespace", req.Namespace)).err(); err != nil {
 		return nil, err
 	}
-	result, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_PublishVersion{PublishVersion: &logv1.PublishVersion{Policy: req.Policy, Version: req.Version}}})
+	owner, err := s.policyOwner(ctx, rights.Submit, req.Policy, req.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	result, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_PublishVersion{PublishVersion: &logv1.PublishVersion{Policy: req.Policy, Version: req.Version, Namespace: req.Namespace, PolicyOwner: owner}}})
 	if err != nil {
 		return nil, err
 	}
 	p, err := s.policy(req.Policy)
 	return &rotav1.PublishVersionResponse{Policy: p, ClosedTrajectories: result.Count}, err
+}
+
+// policyOwner is the namespace to which a policy must belong when the command of a call is carried
+// out: where the caller has the right to it. Empty: in all. Names of policies are used again, so what
+// was right when the call was authorized may be another policy then. fresh is the namespace that the
+// policy is to have if it has none.
+func (s *Server) policyOwner(ctx context.Context, verb, policy, fresh string) (string, error) {
+	c := callerOf(ctx)
+	if c == nil || c.may.Allows("policy", verb, "") {
+		return "", nil
+	}
+	owner := cmp.Or(s.ownerOf(policy), fresh)
+	if owner == "" || !c.may.Allows("policy", verb, owner) {
+		return "", rightMissing(c, right{noun: "policy", verb: verb}, "")
+	}
+	return owner, nil
+}
+
+// fedPolicy is policyOwner for a rollout: without a right to the policy, it must be one of the
+// rollout's own namespace.
+func (s *Server) fedPolicy(ctx context.Context, policy, namespace string) (string, error) {
+	c := callerOf(ctx)
+	if c == nil || c.may.Allows("policy", rights.Submit, "") {
+		return "", nil
+	}
+	if err := s.catchUp(ctx, false); err != nil {
+		return "", err
+	}
+	if owner := s.ownerOf(policy); owner != "" && c.may.Allows("policy", rights.Submit, owner) {
+		return owner, nil
+	}
+	return namespace, nil
+}
+
+// ownerOf is the namespace to which a policy belongs; empty: to none.
+func (s *Server) ownerOf(policy string) (name string) {
+	s.Machine.View(func(st *state.State) {
+		if p := st.Policy(policy); p != nil {
+			name = ownerName(st, p)
+		}
+	})
+	return name
+}
+
+func ownerName(st *state.State, p *state.Policy) string {
+	if ns := st.OwnerOf(p); ns != nil {
+		return ns.Name
+	}
+	return ""
 }
 
 // GetPolicy returns a policy.
@@ -85,8 +148,11 @@ func (s *Server) ListPolicies(ctx context.Context, req *rotav1.ListPoliciesReque
 	if err := s.catchUp(ctx, req.AllowStale); err != nil {
 		return nil, err
 	}
-	st, resp := s.Machine.Fork(), &rotav1.ListPoliciesResponse{}
+	c, st, resp := callerOf(ctx), s.Machine.Fork(), &rotav1.ListPoliciesResponse{}
 	st.Policies(string(after), func(row *state.Policy) bool {
+		if owner := ownerName(st, row); c != nil && !c.may.Allows("policy", rights.Read, owner) {
+			return true // nor is its name in a token
+		}
 		if n := len(resp.Policies); n == p.size {
 			resp.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(resp.Policies[n-1].Name))
 			return false
@@ -99,7 +165,7 @@ func (s *Server) ListPolicies(ctx context.Context, req *rotav1.ListPoliciesReque
 
 func policyMessage(st *state.State, p *state.Policy) *rotav1.Policy {
 	return &rotav1.Policy{
-		Name: p.Name, Version: p.Version, Suspended: p.Suspended, Step: p.Step, PublishTime: wallOf(st).timestamp(p.PublishedAt),
+		Name: p.Name, Namespace: ownerName(st, p), Version: p.Version, Suspended: p.Suspended, Step: p.Step, PublishTime: wallOf(st).timestamp(p.PublishedAt),
 		CompleteGroups: uint32(st.CompleteCount(p.Name)), BufferedSamples: uint32(st.BufferedCount(p.Name)),
 	}
 }

@@ -17,6 +17,8 @@ type right struct {
 	// listed is the field of the rows of an answer by which those are left out that the caller
 	// may not read; empty: nothing is left out.
 	listed protoreflect.Name
+	// renamed: place looks for a name that can be used again, so the server must have caught up.
+	renamed bool
 	// self: every caller with an identity may, as it is about the caller, or what client libraries
 	// need of the cluster.
 	self bool
@@ -85,6 +87,14 @@ var actionRights = map[string]right{
 	rotav1connect.RolloutServiceGetRolloutProcedure:    {noun: "rollout", verb: rights.Read, place: ofRollout},
 	rotav1connect.RolloutServiceListRolloutsProcedure:  {noun: "rollout", verb: rights.Read, place: filtered, listed: "namespace"},
 	rotav1connect.RolloutServicePutSampleProcedure:     {noun: "rollout", verb: rights.Submit, place: ofTrajectory("trajectory_id")},
+
+	rotav1connect.RolloutServiceGetBatchProcedure:       {noun: "policy", verb: rights.Submit, place: ofPolicy, renamed: true},
+	rotav1connect.RolloutServiceSuspendPolicyProcedure:  {noun: "policy", verb: rights.Submit, place: ofPolicy, renamed: true},
+	rotav1connect.RolloutServiceResumePolicyProcedure:   {noun: "policy", verb: rights.Submit, place: ofPolicy, renamed: true},
+	rotav1connect.RolloutServicePublishVersionProcedure: {noun: "policy", verb: rights.Submit, place: ofPublished, renamed: true},
+	rotav1connect.RolloutServiceGetPolicyProcedure:      {noun: "policy", verb: rights.Read, place: ofPolicy, renamed: true},
+	rotav1connect.RolloutServiceDeletePolicyProcedure:   {noun: "policy", verb: rights.Operate, place: ofPolicy, renamed: true},
+	rotav1connect.RolloutServiceListPoliciesProcedure:   {noun: "policy", verb: rights.Read, place: nowhere, listed: "namespace"},
 }
 
 var jobRights = map[string]right{
@@ -105,14 +115,6 @@ var jobRights = map[string]right{
 
 // clusterRights are those on what belongs to no namespace.
 var clusterRights = map[string]right{
-	rotav1connect.RolloutServiceGetBatchProcedure:       {noun: "policy", verb: rights.Submit, place: nowhere},
-	rotav1connect.RolloutServiceSuspendPolicyProcedure:  {noun: "policy", verb: rights.Submit, place: nowhere},
-	rotav1connect.RolloutServiceResumePolicyProcedure:   {noun: "policy", verb: rights.Submit, place: nowhere},
-	rotav1connect.RolloutServicePublishVersionProcedure: {noun: "policy", verb: rights.Submit, place: nowhere},
-	rotav1connect.RolloutServiceGetPolicyProcedure:      {noun: "policy", verb: rights.Read, place: nowhere},
-	rotav1connect.RolloutServiceDeletePolicyProcedure:   {noun: "policy", verb: rights.Operate, place: nowhere},
-	rotav1connect.RolloutServiceListPoliciesProcedure:   {noun: "policy", verb: rights.Read, place: nowhere},
-
 	rotav1connect.WorkerServiceRegisterWorkerProcedure:     {noun: "worker", verb: rights.Operate, place: nowhere},
 	rotav1connect.WorkerServiceUpdateWorkerProcedure:       {noun: "worker", verb: rights.Submit, place: nowhere},
 	rotav1connect.WorkerServiceRemoveWorkerProcedure:       {noun: "worker", verb: rights.Operate, place: nowhere},
@@ -313,6 +315,28 @@ func ofRollout(st *state.State, req protoreflect.Message) ([]string, bool) {
 		return nil, false
 	}
 	return []string{st.Namespace(r.Namespace).Name}, true
+}
+
+// ofPolicy is the namespace to which a policy belongs. As long as it belongs to none, rights for all
+// namespaces are needed.
+func ofPolicy(st *state.State, req protoreflect.Message) ([]string, bool) {
+	p := st.Policy(text(req, "policy"))
+	if p == nil {
+		return nil, false
+	}
+	if owner := st.OwnerOf(p); owner != nil {
+		return []string{owner.Name}, true
+	}
+	return nil, true
+}
+
+// ofPublished is ofPolicy, or for a policy that does not exist the namespace that it is to have.
+func ofPublished(st *state.State, req protoreflect.Message) ([]string, bool) {
+	namespaces, known := ofPolicy(st, req)
+	if ns := text(req, "namespace"); !known && ns != "" {
+		return []string{ns}, true
+	}
+	return namespaces, true
 }
 
 func field(m protoreflect.Message, name protoreflect.Name) protoreflect.FieldDescriptor {

@@ -33,6 +33,10 @@ func (s *Server) CreateRollout(ctx context.Context, req *rotav1.CreateRolloutReq
 			digestNumber(d, uint64(n))
 		}
 	})
+	var err error
+	if c.PolicyOwner, err = s.fedPolicy(ctx, c.Policy, c.Namespace); err != nil {
+		return nil, err
+	}
 	result, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_CreateRollout{CreateRollout: c}})
 	if err != nil {
 		return nil, err

@@ -21,6 +21,7 @@ import (
 	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/intake"
 	"rota/api/rights"
+	"rota/api/share"
 	"rota/fsm/state"
 	"rota/internal/telemetry/tracing"
 )
@@ -169,6 +170,7 @@ type Server struct {
 	files           *intake.Budget // of clients who write files or input
 	census          census
 	access          *accessCache
+	calls           *share.Slots[string] // by caller
 	strangers       strangers
 	repeats         seen       // in the audit log
 	keyring         sync.Mutex // is held while gossip keys change
@@ -189,7 +191,7 @@ type Server struct {
 // New returns the handler of all services but those between servers, with
 // health and reflection.
 func New(deps Deps) *Server {
-	s := &Server{Deps: deps, Clients: intake.NewBudget(clientsDecodingMax), Agents: intake.NewBudget(agentsDecodingMax), files: intake.NewBudget(filesDecodingMax), access: newAccessCache(), routesTick: progressInterval}
+	s := &Server{Deps: deps, Clients: intake.NewBudget(clientsDecodingMax), Agents: intake.NewBudget(agentsDecodingMax), files: intake.NewBudget(filesDecodingMax), access: newAccessCache(), calls: share.New[string](callsMax), routesTick: progressInterval}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	mux := http.NewServeMux()
 	mount := func(path string, h http.Handler) { mux.Handle(path, intake.Handler(h, s.limits(path))) }

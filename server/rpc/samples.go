@@ -10,6 +10,7 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/rights"
 	"rota/fsm"
 	"rota/fsm/state"
 )
@@ -78,7 +79,11 @@ func (s *Server) tryBatch(ctx context.Context, req *rotav1.GetBatchRequest) (*ro
 	if missing != nil {
 		return nil, refused(missing.Refusal)
 	}
-	result, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_TakeBatch{TakeBatch: &logv1.TakeBatch{Policy: req.Policy, Step: req.Step, Groups: req.Groups}}})
+	owner, err := s.policyOwner(ctx, rights.Submit, req.Policy, "")
+	if err != nil {
+		return nil, err
+	}
+	result, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_TakeBatch{TakeBatch: &logv1.TakeBatch{Policy: req.Policy, Step: req.Step, Groups: req.Groups, PolicyOwner: owner}}})
 	if err != nil {
 		return nil, err
 	}

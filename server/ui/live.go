@@ -25,14 +25,13 @@ func (u *UI) serveLive(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	select {
-	case u.open <- struct{}{}:
-		defer func() { <-u.open }()
-	default:
+	closed, ok := u.open.Take(v.user())
+	if !ok {
 		w.Header().Set("Retry-After", "10")
-		http.Error(w, "too many pages are open at this server: close some, or use another server", http.StatusServiceUnavailable)
+		http.Error(w, "too many pages are open at this server, or too many of yours: close some, or use another server", http.StatusServiceUnavailable)
 		return
 	}
+	defer closed()
 	v.path = Root + r.URL.Path[len(Root+"live/"):]
 	defer func() { _ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) }()
 	w.Header().Set("Content-Type", "text/event-stream")

@@ -13,6 +13,8 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/hashicorp/go-hclog"
+
+	"rota/api/share"
 )
 
 // Root is the path under which the page is.
@@ -20,7 +22,7 @@ const Root = "/ui/"
 
 // livePagesMax is how many pages may be open at a server: each costs a little work every two
 // seconds.
-const livePagesMax = 64
+const livePagesMax = 128
 
 // securityPolicy allows nothing but the files of the page itself. htmx sets the style attributes
 // of nothing; uPlot does by script, which needs no permission.
@@ -51,8 +53,8 @@ type UI struct {
 	// sessions are those of browsers that logged in with a token, tries their failures.
 	sessions *sessions
 	tries    *tries
-	// open has a place for each page that is open.
-	open chan struct{}
+	// open has a slot for each page that is open, which users share.
+	open *share.Slots[string]
 }
 
 // page is one of the page's parts: what is in its live half, and how it is drawn.
@@ -84,7 +86,7 @@ func New(opts Options) *UI {
 	u := &UI{
 		opts: opts, root: http.NewServeMux(), pages: map[string]*page{},
 		login:   &page{name: "login", title: "Log in", tmpl: parse("login")},
-		history: newHistory(opts.Counts), open: make(chan struct{}, livePagesMax), sessions: newSessions(), tries: newTries(),
+		history: newHistory(opts.Counts), open: share.New[string](livePagesMax), sessions: newSessions(), tries: newTries(),
 	}
 	for _, p := range allPages() {
 		p.tmpl = parse(p.name)

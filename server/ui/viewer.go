@@ -2,6 +2,7 @@ package ui
 
 import (
 	"context"
+	"crypto/sha256"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"rota/api/codec"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
+	"rota/api/pki"
 	"rota/api/rights"
 )
 
@@ -33,6 +35,9 @@ type viewer struct {
 	query url.Values
 	// session is that of a browser that logged in; nil without one.
 	session *session
+	// certificate is the name of that of the request, bearer its token or JWT, or that of the session;
+	// empty without one.
+	certificate, bearer string
 	// guest: the request came over TLS without a certificate.
 	guest bool
 
@@ -49,10 +54,23 @@ type viewer struct {
 	who          rotav1connect.AccessServiceClient
 }
 
+// user tells who looks at a page from others; empty without an identity.
+func (v *viewer) user() string {
+	switch {
+	case v.certificate != "":
+		return "certificate " + v.certificate
+	case v.bearer != "":
+		secret := sha256.Sum256([]byte(v.bearer))
+		return string(secret[:])
+	}
+	return ""
+}
+
 func newViewer(u *UI, r *http.Request, id string) *viewer {
 	v := &viewer{ui: u, ctx: r.Context(), path: r.URL.Path, id: id, query: r.URL.Query(), session: u.sessions.find(r, time.Now())}
+	v.certificate, v.bearer = pki.PeerName(r.TLS), u.bearer(r)
 	v.guest = r.TLS != nil && len(r.TLS.PeerCertificates) == 0
-	c := u.api(r, u.bearer(r))
+	c := u.api(r, v.bearer)
 	base, opt := thisServer, codec.ForClient()
 	v.actions = rotav1connect.NewActionServiceClient(c, base, opt)
 	v.trajectories = rotav1connect.NewTrajectoryServiceClient(c, base, opt)

@@ -15,7 +15,21 @@ var ErrLocked = errors.New("in use by another process")
 
 // Replace puts data in place of the file at path, atomically and durably, and returns
 // it open, positioned at its end.
-func Replace(path string, data []byte) (_ *os.File, err error) {
+func Replace(path string, data []byte) (*os.File, error) {
+	f, err := replace(path, data, (*os.File).Sync)
+	if err != nil {
+		return nil, err
+	}
+	return f, SyncDir(filepath.Dir(path))
+}
+
+// ReplaceSoon is Replace that does not wait for the disk. After a crash of the machine the file may be
+// the old one, the new one, or damaged.
+func ReplaceSoon(path string, data []byte) (*os.File, error) {
+	return replace(path, data, func(*os.File) error { return nil })
+}
+
+func replace(path string, data []byte, sync func(*os.File) error) (_ *os.File, err error) {
 	f, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, err
@@ -28,13 +42,10 @@ func Replace(path string, data []byte) (_ *os.File, err error) {
 	if _, err := f.Write(data); err != nil {
 		return nil, err
 	}
-	if err := f.Sync(); err != nil {
+	if err := sync(f); err != nil {
 		return nil, err
 	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return nil, err
-	}
-	return f, SyncDir(filepath.Dir(path))
+	return f, os.Rename(path+".new", path)
 }
 
 // ReplaceJSON is Replace with a value as JSON, for a file that nobody appends to.

@@ -6,18 +6,29 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // treeEnv makes this test binary a process that removes the tree that is named there.
 const treeEnv = "ROTA_TEST_TREE"
+
+// filesMax is how many files that process may have open.
+const filesMax = openMax + 32
 
 // nobody is a user who has no rights to anything but what a test gives it.
 const nobody = 65534
 
 func TestMain(m *testing.M) {
 	if tree := os.Getenv(treeEnv); tree != "" {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: filesMax, Max: filesMax}); err != nil {
+			println(err.Error())
+			os.Exit(1)
+		}
 		if err := All(tree); err != nil {
 			println(err.Error())
 			os.Exit(1)
@@ -92,6 +103,115 @@ func TestReadOnlyDirectories(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(outside, "file")); err != nil {
 		t.Errorf("what a link leads to has lost a file: %v", err)
+	}
+}
+
+// TestDeepTrees: a process removes trees that are deeper than it may have files open.
+func TestDeepTrees(t *testing.T) {
+	tree := filepath.Join(t.TempDir(), "tree")
+	for at := tree; strings.Count(at, "/") < 2*filesMax; at += "/d" {
+		if err := os.MkdirAll(filepath.Join(at, "beside", "it"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(at, "file"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), treeEnv+"="+tree)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if _, err := os.Lstat(tree); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the tree is there: %v", err)
+	}
+}
+
+// TestTheWayUpOfADirectoryThatWasMoved: it leads elsewhere, where nothing is removed.
+func TestTheWayUpOfADirectoryThatWasMoved(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "above", "below"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	above, err := unix.Open(dir, unix.O_PATH, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(above)
+	w := &walk{}
+	defer w.close()
+	if err := w.enter(above, "above"); err != nil {
+		t.Fatal(err)
+	}
+	l := w.levels[0]
+	if err := w.enter(l.fd, "below"); err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Close(l.fd)
+	l.fd = -1
+	if err := os.Rename(filepath.Join(dir, "above", "below"), filepath.Join(dir, "moved")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.leave(above); !errors.Is(err, errMoved) {
+		t.Errorf("leave: %v, want %v", err, errMoved)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "moved")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestManyDirectories: more than are known at once.
+func TestManyDirectories(t *testing.T) {
+	tree := filepath.Join(t.TempDir(), "tree")
+	for i := range batchMax + 300 {
+		if err := os.MkdirAll(filepath.Join(tree, strconv.Itoa(i)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := All(tree + "/"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(tree); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the tree is there: %v", err)
+	}
+}
+
+// TestIn: what is in a root goes, and what is outside stays.
+func TestIn(t *testing.T) {
+	dir := t.TempDir()
+	for _, d := range []string{"root/a/b/c", "outside/x"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, link := range []string{"root/a/out", "root/out"} {
+		if err := os.Symlink(filepath.Join(dir, "outside"), filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := os.OpenRoot(filepath.Join(dir, "root"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for _, c := range []struct {
+		path string
+		fail bool
+	}{{"a/b", false}, {"a", false}, {"missing", false}, {"missing/below", false}, {"out/x", true}, {"out", false}} {
+		if err := In(root, c.path); (err != nil) != c.fail {
+			t.Errorf("%s: %v", c.path, err)
+		}
+	}
+	left, err := os.ReadDir(filepath.Join(dir, "root"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "outside", "x")); err != nil {
+		t.Errorf("what is outside: %v", err)
 	}
 }
 

@@ -133,9 +133,11 @@ class Rollouts(Calls):
     def publish_version(self, policy: str, version: int) -> int:
         """Makes a version the current one. Returns how many trajectories are closed by that.
 
-        Published again, nothing changes.
+        Published again, nothing changes. A policy that belongs to no namespace yet then belongs to
+        that of the client, if it has one.
         """
-        answer = self.call("RolloutService/PublishVersion", {"policy": policy, "version": str(version)})
+        request = {"policy": policy, "version": str(version), "namespace": self.namespace}
+        answer = self.call("RolloutService/PublishVersion", request)
         return int(answer.get("closedTrajectories", 0))
 
     def suspend_policy(self, policy: str) -> None:

@@ -52,7 +52,7 @@ class RolloutTest(unittest.TestCase):
             client.suspend_policy("a")
             client.resume_policy("a")
             self.assertEqual(client.policies(), [{"name": "a"}, {"name": "b"}])
-        self.assertEqual(server.asked[0], ("/rota.v1.RolloutService/PublishVersion", {"policy": "a", "version": "5"}))
+        self.assertEqual(server.asked[0], ("/rota.v1.RolloutService/PublishVersion", {"policy": "a", "version": "5", "namespace": ""}))
         self.assertEqual(server.asked[4][1], {"pageSize": 1000, "pageToken": "YQ"})
 
     def test_a_sample_whose_answer_was_lost_is_put_again(self):

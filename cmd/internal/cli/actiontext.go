@@ -2,9 +2,11 @@ package cli
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
@@ -101,15 +103,38 @@ func commandText(act *rotav1.Action, width int) string {
 
 // shellWord quotes an argument so that a shell reads it as it was.
 func shellWord(arg string) string {
-	escapes := strings.NewReplacer(`\`, `\\`, `'`, `\'`)
-	if plain := escapes.Replace(arg); printable(plain) != plain {
-		return "$'" + printable(plain) + "'"
+	if printable(arg) != arg {
+		return "$'" + shellEscapes(arg) + "'"
 	}
-	if arg == "" || strings.ContainsAny(arg, " \"'$\\*?;&|<>()`#") {
-		return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+	if plainWord.MatchString(arg) {
+		return arg
 	}
-	return arg
+	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 }
+
+// shellEscapes writes an argument for $'...'. Bytes are the same in every locale, and \u is not.
+func shellEscapes(arg string) string {
+	var b strings.Builder
+	for len(arg) > 0 {
+		_, size := utf8.DecodeRuneInString(arg)
+		char := arg[:size]
+		switch escaped := printable(char); {
+		case char == `\` || char == `'`:
+			b.WriteString(`\` + char)
+		case escaped == char || size == 1:
+			b.WriteString(escaped)
+		default:
+			for i := range size {
+				fmt.Fprintf(&b, `\x%02x`, char[i])
+			}
+		}
+		arg = arg[size:]
+	}
+	return b.String()
+}
+
+// plainWord is what no shell changes. {{cores}} and the like stand in many commands, and none expands them.
+var plainWord = regexp.MustCompile(`^(?:[\pL\pN_@%+=:,./-]|\{\{[a-z]+\}\})+$`)
 
 // eventText is one line of `rota action watch`.
 func eventText(e *rotav1.ActionEvent) string {

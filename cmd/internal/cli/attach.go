@@ -3,6 +3,9 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -64,6 +67,9 @@ func (a *app) runSpec(ctx context.Context, spec *rotav1.ActionSpec, f *runFlags)
 	if err := f.gang.check(f.streams.used()); err != nil {
 		return err
 	}
+	// With a handler, a write to a closed pipe is an error, and does not end this process before it
+	// has canceled the action.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	switch {
 	case f.detach:
 		if err := f.streams.apply(spec); err != nil {
@@ -90,14 +96,23 @@ as "rota run" would have. With --stdin, it passes on standard input too, if the 
 Several users may be attached to one action. The end of standard input closes that of the
 action for all of them.
 
-With --stdin or --tty, Ctrl-C goes to the action; with --stdin and --tty, Ctrl-P Ctrl-Q
-detaches from it. With neither, Ctrl-C ends this command, and the action goes on.
+With --stdin or --tty, Ctrl-C goes to the action once it runs; with --stdin and --tty, Ctrl-P Ctrl-Q
+detaches from it. With neither, while the action is queued, and at the fourth time, Ctrl-C ends this
+command, and the action goes on.
 
 ` + runExitCodesHelp,
 		Example: "  rota attach 42\n  rota attach -i -t 42\n  echo quit | rota attach -i 42",
-		RunE: a.withID(func(ctx context.Context, c *client.Client, id uint64) error {
-			return a.attach(ctx, c, id, flags, tail)
-		}),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := parseID(args[0])
+			if err != nil {
+				return err
+			}
+			c, err := a.dial()
+			if err != nil {
+				return runFailed(err)
+			}
+			return a.attach(cmd.Context(), c, id, flags, tail)
+		},
 	}
 	flags.addTo(cmd.Flags())
 	cmd.Flags().IntVar(&tail, "tail", 10, "begin with this many of the last lines of each stream; -1: with all that the node keeps")
@@ -108,15 +123,17 @@ func (a *app) attach(ctx context.Context, c *client.Client, id uint64, flags str
 	act, err := c.Get(ctx, id)
 	switch {
 	case err != nil:
-		return err
+		return runFailed(err)
 	case !flags.used():
-		sink := &outputSink{a: a}
-		if act, err = a.followTail(ctx, c, id, tail, client.From{}, sink, sink.update); err != nil {
-			return err
+		following, end := context.WithCancelCause(ctx)
+		defer end(nil)
+		sink := a.newSink(following, end)
+		if act, err = a.followTail(following, c, id, tail, client.From{}, sink, sink.update); err != nil {
+			return runFailed(err)
 		}
 		return a.runEnd(act)
 	case client.Final(act.State):
-		return fmt.Errorf("action %d has ended: nothing can be typed into it\nRead its output with: rota logs %d", id, id)
+		return runFailed(fmt.Errorf("action %d has ended: nothing can be typed into it\nRead its output with: rota logs %d", id, id))
 	case flags.tty && act.Spec.GetTty() == nil:
 		return usageErrorf("action %d has no terminal; leave out --tty", id)
 	case act.Spec.GetTty() == nil && !act.Spec.GetStdin():
@@ -124,14 +141,25 @@ func (a *app) attach(ctx context.Context, c *client.Client, id uint64, flags str
 	}
 	v, err := a.converse(ctx, c, flags)
 	if err != nil {
-		return err
+		return runFailed(err)
 	}
+	v.mu.Lock()
+	v.action = act
+	v.mu.Unlock()
 	act, err = a.followTail(v.ctx, c, id, tail, client.From{}, v.sink, v.update)
 	return v.result(act, err)
 }
 
 // followTail follows an action to its end, after the last lines that it has written.
 func (a *app) followTail(ctx context.Context, c *client.Client, id uint64, tail int, from client.From, sink *outputSink, update client.Update) (*rotav1.Action, error) {
+	act, err := a.followFromTail(ctx, c, id, tail, from, sink, update)
+	if sink.err != nil {
+		return nil, sink.err
+	}
+	return act, err
+}
+
+func (a *app) followFromTail(ctx context.Context, c *client.Client, id uint64, tail int, from client.From, sink *outputSink, update client.Update) (*rotav1.Action, error) {
 	if tail < 0 {
 		return c.FollowFrom(ctx, id, from, update)
 	}
@@ -145,7 +173,7 @@ func (a *app) followTail(ctx context.Context, c *client.Client, id uint64, tail 
 		if !from.Since.IsZero() {
 			req.Since = timestamppb.New(from.Since)
 		}
-		err := readOutput(ctx, c, req, last)
+		err := readOutput(ctx, c, req, last, nil)
 		if err != nil && client.Detail(err).GetReason() != "OUTPUT_GONE" && client.Detail(err).GetReason() != "OUTPUT_NOT_FOUND" {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -78,6 +80,7 @@ func TestExitCodes(t *testing.T) {
 		{connect.NewError(connect.CodeFailedPrecondition, errors.New("no")), exitError},
 		{runFailed(connect.NewError(connect.CodeNotFound, errors.New("no"))), exitRota},
 		{runFailed(usageErrorf("no")), exitUsage},
+		{runFailed(context.Canceled), exitInterrupted},
 	} {
 		if got := exitCode(tt.err); got != tt.want {
 			t.Errorf("exitCode(%v) = %d, want %d", tt.err, got, tt.want)
@@ -233,6 +236,33 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 		}
 		if cmd.Short == "" || !strings.Contains(cmd.Example, "rota ") && !strings.Contains(cmd.Example, "make ") {
 			t.Errorf("%s: no short help or no example", cmd.CommandPath())
+		}
+	}
+}
+
+// A flag of a command that has the name of a global one hides it: the global one could not be given.
+func TestNoFlagHidesAGlobalOne(t *testing.T) {
+	root := (&app{out: &bytes.Buffer{}}).root()
+	for _, cmd := range allCommands(root) {
+		if cmd == root || cmd.DisableFlagParsing {
+			continue
+		}
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if root.PersistentFlags().Lookup(f.Name) != nil {
+				t.Errorf("%s --%s hides the global flag", cmd.CommandPath(), f.Name)
+			}
+		})
+	}
+}
+
+func TestNamespacesHaveAHeaderForEachCell(t *testing.T) {
+	fields := namespaceFields(&rotav1.Namespace{})
+	if len(fields) != len(namespaceHeader) {
+		t.Fatalf("%d cells, %d headers", len(fields), len(namespaceHeader))
+	}
+	for i, f := range fields {
+		if f.name != namespaceHeader[i] {
+			t.Errorf("%s is above %s", namespaceHeader[i], f.name)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,7 +70,7 @@ func (a *app) dialTo(addrs string) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := reachable(hosts); err != nil {
+	if hosts, err = reachableFirst(hosts, dialStagger, dialTCP); err != nil {
 		return nil, err
 	}
 	config := client.Config{Addrs: hosts, Namespace: a.settings.namespace, RetryFor: a.settings.timeout, Waiting: a.sayWaiting}
@@ -115,17 +116,55 @@ func splitAddrs(addrs string) ([]string, error) {
 // errNoServer means that no process listens at any of the addresses.
 var errNoServer = errors.New("no server answers")
 
-// reachable returns nil if any host accepts a connection.
-func reachable(hosts []string) error {
-	var last error
-	for _, host := range hosts {
-		c, err := net.DialTimeout("tcp", host, 3*time.Second)
-		if err == nil {
-			return c.Close()
-		}
-		last = err
+const (
+	// dialTimeout is how long a host may take to accept a connection.
+	dialTimeout = 3 * time.Second
+	// dialStagger is after how long without an answer the next host is tried too.
+	dialStagger = 250 * time.Millisecond
+)
+
+func dialTCP(ctx context.Context, host string) error {
+	c, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", host)
+	if err != nil {
+		return err
 	}
-	return &codeError{exitUnavailable, fmt.Errorf("%w at %s: %w\n"+
+	return c.Close()
+}
+
+// reachableFirst returns the hosts with the one in front that accepts a connection first. Hosts are tried
+// in their order, the next one as soon as those before it have failed or have been silent for a
+// while (RFC 8305): a host that is off must not cost each command seconds.
+func reachableFirst(hosts []string, stagger time.Duration, dial func(ctx context.Context, host string) error) ([]string, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	type answer struct {
+		at  int
+		err error
+	}
+	answers := make(chan answer, len(hosts))
+	var last error
+	for tried, failed := 0, 0; failed < len(hosts); {
+		var next <-chan time.Time // of the next host
+		switch {
+		case tried == failed: // none is under way
+			next = time.After(0)
+		case tried < len(hosts):
+			next = time.After(stagger)
+		}
+		select {
+		case a := <-answers:
+			if a.err == nil {
+				return slices.Concat(hosts[a.at:a.at+1], hosts[:a.at], hosts[a.at+1:]), nil
+			}
+			failed++
+			last = a.err
+		case <-next:
+			at := tried
+			tried++
+			go func() { answers <- answer{at, dial(ctx, hosts[at])} }()
+		}
+	}
+	return nil, &codeError{exitUnavailable, fmt.Errorf("%w at %s: %w\n"+
 		"Set --addr or ROTA_ADDR to a server, or start a trial cluster: rota dev",
 		errNoServer, strings.Join(hosts, ","), last)}
 }

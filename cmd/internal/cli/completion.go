@@ -24,11 +24,16 @@ const (
 // lister returns all IDs or names of a noun, each with a tab and a description, if any.
 type lister func(context.Context, *client.Client, *settings) ([]string, error)
 
-// completed lets shells complete the IDs or names that the commands of a noun take.
+// completed lets shells complete the IDs or names that the commands of a noun take, or one command.
 func (a *app) completed(noun *cobra.Command, list lister) *cobra.Command {
-	for _, cmd := range noun.Commands() {
+	commands := noun.Commands()
+	if len(commands) == 0 { // a command by itself, such as rota logs
+		commands = []*cobra.Command{noun}
+	}
+	for _, cmd := range commands {
 		_, argument, _ := strings.Cut(cmd.Use, " ")
-		if isNew := cmd.Name() == "create" || cmd.Name() == "submit" || (noun.Name() == "worker" || noun.Name() == "reward" || noun.Name() == "pool") && cmd.Name() == "register"; isNew || !slices.ContainsFunc([]string{"ID", "NAME", "MODEL"}, func(what string) bool { return strings.HasPrefix(argument, what) }) {
+		argument = strings.TrimPrefix(argument, "[flags] ")
+		if isNew := cmd.Name() == "create" || cmd.Name() == "submit" || (noun.Name() == "worker" || noun.Name() == "reward" || noun.Name() == "pool") && cmd.Name() == "register"; isNew || !slices.ContainsFunc([]string{"ID", "NAME", "MODEL", "TRAJECTORY"}, func(what string) bool { return strings.HasPrefix(argument, what) }) {
 			continue
 		}
 		several := strings.HasSuffix(argument, "...")

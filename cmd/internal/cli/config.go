@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -36,12 +37,15 @@ func (s *settings) addTo(f *pflag.FlagSet) {
 	f.StringVar(&s.key, "key", "", "private key, PEM (ROTA_KEY)")
 	f.StringVar(&s.tokenFile, "token-file", "", "private file with a token or JWT, instead of --cert and --key (ROTA_TOKEN_FILE; or ROTA_TOKEN has the token itself)")
 	f.StringVar(&s.cluster, "cluster-id", "", "ID of the cluster that you mean, as in rota operator status: warn if another one answers (ROTA_CLUSTER_ID)")
-	f.DurationVar(&s.timeout, "request-timeout", 15*time.Second, "time limit for one request (ROTA_REQUEST_TIMEOUT)")
+	f.DurationVar(&s.timeout, "request-timeout", 15*time.Second, "time limit for one request, more than 0 (ROTA_REQUEST_TIMEOUT)")
 }
 
 func (s *settings) check() error {
 	if s.output != "table" && s.output != "json" {
 		return usageErrorf("unknown output %q; use -o table or -o json", s.output)
+	}
+	if s.timeout <= 0 {
+		return usageErrorf("--request-timeout is %v, and must not be negative or zero", s.timeout)
 	}
 	if n := countSet(s.cert, s.key); n == 1 || n == 2 && s.ca == "" {
 		return usageErrorf("--ca, --cert and --key go together: give all of them or none; with a token give --ca only")
@@ -141,7 +145,7 @@ func configText(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// readConfig reads the given config file, or the default file if it exists.
+// readConfig reads the given config file, or the default file if it exists. An empty file has no settings.
 func readConfig(path string) (map[string]json.RawMessage, error) {
 	if path == "" {
 		path = os.Getenv("ROTA_CONFIG")
@@ -158,8 +162,14 @@ func readConfig(path string) (map[string]json.RawMessage, error) {
 	if optional && errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
+	if optional && err != nil {
+		return nil, usageErrorf("the default config file cannot be read: %w\nName another one with --config or ROTA_CONFIG; /dev/null has no settings", err)
+	}
 	if err != nil {
 		return nil, usageErrorf("config file: %w", err)
+	}
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return nil, nil
 	}
 	var file map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &file); err != nil {

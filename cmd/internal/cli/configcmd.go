@@ -165,6 +165,9 @@ which begin with ROTA_ are known. Without FILE, it checks the file that rota wou
 			if err := validate(path, os.Environ()); err != nil {
 				return err
 			}
+			if a.json() {
+				return writeJSON(a.out, map[string]bool{"valid": true})
+			}
 			fmt.Fprintln(a.out, "valid")
 			return nil
 		},

@@ -85,6 +85,9 @@ func TestConfigIsValidatedAndPrinted(t *testing.T) {
 	if out, err := command(t, "config", "validate", file); err != nil || out != "valid\n" {
 		t.Errorf("validate: %q, %v", out, err)
 	}
+	if out, err := command(t, "config", "validate", file, "-o", "json"); err != nil || out != "{\"valid\":true}\n" {
+		t.Errorf("validate as JSON: %q, %v", out, err)
+	}
 	t.Setenv("ROTA_SERVER_LISTEN", "127.0.0.1:9")
 	out, err := command(t, "config", "print", "server", "--config", file, "-o", "json")
 	var all []setting
@@ -118,6 +121,26 @@ func TestConfigIsValidatedAndPrinted(t *testing.T) {
 		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
+	}
+}
+
+// TestADefaultFileThatCannotBeReadIsTold, with what to do: what is in it would be ignored.
+func TestADefaultFileThatCannotBeReadIsTold(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "no folder")
+	writeFile(t, folder, "")
+	t.Setenv("XDG_CONFIG_HOME", folder)
+	t.Setenv("ROTA_CONFIG", "")
+	if _, err := command(t, "version"); exitCode(err) != exitUsage || !strings.Contains(err.Error(), "default config file cannot be read") {
+		t.Errorf("%v", err)
+	}
+	t.Setenv("ROTA_CONFIG", os.DevNull)
+	if _, err := command(t, "version"); err != nil {
+		t.Error(err)
+	}
+	t.Setenv("ROTA_CONFIG", "")
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	if _, err := command(t, "version"); err != nil {
+		t.Error(err)
 	}
 }
 

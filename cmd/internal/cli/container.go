@@ -91,10 +91,16 @@ func (a *app) imageListCmd() *cobra.Command {
 }
 
 func (a *app) printImages(names []string, err error) error {
-	for _, name := range names {
-		fmt.Fprintln(a.out, name)
+	if err != nil {
+		return err
 	}
-	return err
+	if a.json() {
+		return writeJSON(a.out, map[string][]string{"images": names})
+	}
+	for _, name := range names {
+		fmt.Fprintln(a.out, printable(name))
+	}
+	return nil
 }
 
 func withContainerd(ctx context.Context, address string, do func(context.Context, *container.Containerd) error) error {

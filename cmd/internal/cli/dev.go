@@ -48,7 +48,7 @@ func (a *app) devCmd() *cobra.Command {
 		Use: "dev", Short: "Run a whole cluster on loopback, for trials", Args: exactly(),
 		Long: `Starts servers and agents as separate processes and runs until Ctrl-C, which stops all of
 them. Commands of actions run as your user. Without --dir the data are in a temporary
-folder, which is removed at the end.`,
+folder, which is removed at the end unless the cluster has failed.`,
 		Example: "  rota dev\n  rota dev --gateway\n  rota dev --servers 5 --port 0 --dir /tmp/cluster",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.dev(cmd.Context(), &f) },
 	}
@@ -72,14 +72,26 @@ func (a *app) dev(ctx context.Context, f *devFlags) error {
 		}
 		agentArgs = []string{"--simulated-gpus", f.simulatedGPUs}
 	}
-	dir, err := filepath.Abs(f.dir)
-	if f.dir == "" {
-		dir, err = os.MkdirTemp("", "rota-dev-")
-		defer os.RemoveAll(dir)
+	if f.dir != "" {
+		dir, err := filepath.Abs(f.dir)
+		if err != nil {
+			return err
+		}
+		return a.devIn(ctx, dir, agentArgs, f)
 	}
+	dir, err := os.MkdirTemp("", "rota-dev-")
 	if err != nil {
 		return err
 	}
+	err = a.devIn(ctx, dir, agentArgs, f)
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%w\nThe data and the logs stay in %s", err, dir)
+	}
+	return errors.Join(err, os.RemoveAll(dir))
+}
+
+// devIn runs the cluster with its data in a folder.
+func (a *app) devIn(ctx context.Context, dir string, agentArgs []string, f *devFlags) error {
 	// A file from an earlier run would describe a cluster that no longer exists.
 	if err := os.Remove(filepath.Join(dir, readyFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -11,7 +11,7 @@ import (
 	"rota/api/client"
 )
 
-// Exit codes. `rota run` and `rota turn run` pass on those of their command and use the
+// Exit codes. `rota run`, `exec`, `attach` and `turn run` pass on those of their command and use the
 // ones from exitTurnLost on for failures of their own, as env(1) and timeout(1) do.
 const (
 	exitOK          = 0
@@ -27,7 +27,7 @@ const (
 	exitInterrupted = 130 // Ctrl-C
 )
 
-const exitCodesHelp = `Exit codes of every command except "rota run" and "rota turn run":
+const exitCodesHelp = `Exit codes of every command except "rota run", "rota exec", "rota attach" and "rota turn run":
 
     0  it worked
     1  it failed, or a check did not hold (such as "rota operator state-hash")
@@ -38,13 +38,13 @@ const exitCodesHelp = `Exit codes of every command except "rota run" and "rota t
 
 ` + runExitCodesHelp + turnExitCodesHelp
 
-const runExitCodesHelp = `"rota run" exits with the code of its command, with 128 plus the signal that ended the
-command, or with a code of its own:
+const runExitCodesHelp = `"rota run", "rota exec" and "rota attach" exit with the code of the command, with 128 plus
+the signal that ended the command, or with a code of their own:
 
   124  a time limit ended the action
   125  rota failed: no server, a refusal, a lost node, a canceled action
   126  the command could not be started
-  130  interrupted: the action was canceled
+  130  interrupted: "rota run" and "rota exec" cancel the action, "rota attach" does not
 `
 
 const turnExitCodesHelp = `

@@ -157,7 +157,8 @@ func (a *app) fileWriteCmd() *cobra.Command {
 	var mode string
 	cmd := &cobra.Command{
 		Use: "write TRAJECTORY:PATH", Short: "Write standard input into a file of a trajectory", Args: exactly(onFile...),
-		Long: "Write standard input into a file. The file grows while it is written; rota cp writes a whole file at once.",
+		Long: "Writes standard input into a file, which ends where standard input ends. If writing fails half-way,\n" +
+			"the beginning of the file is new and the rest is as before; rota cp writes a whole file or nothing.",
 		Example: "  echo hello | rota file write 7:greeting\n" +
 			"  rota file write 7:bin/check --mode 0755 < check.sh",
 	}
@@ -166,7 +167,7 @@ func (a *app) fileWriteCmd() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		req := &rotav1.WriteFileRequest{TrajectoryId: at.trajectory, Path: at.path, Truncate: true, Parents: true}
+		req := &rotav1.WriteFileRequest{TrajectoryId: at.trajectory, Path: at.path, Parents: true}
 		if req.Mode, err = parseMode(mode); err != nil {
 			return err
 		}
@@ -177,11 +178,14 @@ func (a *app) fileWriteCmd() *cobra.Command {
 			if err != nil && !end {
 				return fmt.Errorf("read standard input: %w", err)
 			}
-			req.Data = buffer[:n]
-			if n > 0 || req.Offset == 0 {
-				if _, err := call(ctx, a, c.Files.WriteFile, req); err != nil {
-					return err
+			// Only the last call truncates: an earlier one that is repeated and arrives late must not cut off what
+			// was written since.
+			req.Data, req.Truncate = buffer[:n], end
+			if _, err := call(ctx, a, c.Files.WriteFile, req); err != nil {
+				if req.Offset > 0 {
+					a.say("the first %s of standard input were written", formatSize(req.Offset))
 				}
+				return err
 			}
 			if end {
 				return nil

@@ -32,6 +32,12 @@ func TestWrongValuesOfFlagsAreNamedPlainly(t *testing.T) {
 		{[]string{"run", "--timeout", "-1s", "--", "true"}, `--timeout is -1s, and must not be negative`},
 		{[]string{"run", "--queue-timeout", "-1s", "--", "true"}, `--queue-timeout is -1s, and must not be negative`},
 		{[]string{"node", "list", "--request-timeout", "-5s"}, `--request-timeout is -5s, and must not be negative`},
+		{[]string{"node", "list", "--request-timeout", "0"}, `--request-timeout is 0s, and must not be negative or zero`},
+		{[]string{"operator", "namespace", "set", "team"}, "at least one of the flags in the group [weight"},
+		{[]string{"report", "--csv", "-o", "json"}, "--csv and -o json are two formats"},
+		{[]string{"action", "summary", "--csv", "-o", "json"}, "--csv and -o json are two formats"},
+		{[]string{"operator", "namespace", "usage", "--csv", "-o", "json"}, "--csv and -o json are two formats"},
+		{[]string{"trajectory", "summary", "7", "--csv", "-o", "json"}, "--csv and -o json are two formats"},
 		{[]string{"run", "--detach=maybe", "--", "true"}, `--detach "maybe" is neither true nor false`},
 	} {
 		got := said(t, c.args...)

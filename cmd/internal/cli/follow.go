@@ -80,19 +80,20 @@ the action ended; "rota attach" exits with the action's.`,
 			if err != nil {
 				return err
 			}
-			sink := &outputSink{a: a, times: times, since: !from.IsZero()}
+			following, end := context.WithCancelCause(ctx)
+			defer end(nil)
+			sink := a.newSink(following, end)
+			sink.times, sink.since = times, !from.IsZero()
 			if follow {
 				at := client.From{Since: from, Times: times}
-				if _, err := a.followTail(ctx, c, id, tail, at, sink, sink.update); err != nil {
-					return err
-				}
-				return sink.err
+				_, err := a.followTail(following, c, id, tail, at, sink, sink.update)
+				return err
 			}
 			req := &rotav1.ReadActionOutputRequest{ActionId: id, Attempt: attempt, Times: times}
 			if !from.IsZero() {
 				req.Since = timestamppb.New(from)
 			}
-			return a.logs(ctx, c, req, tail, sink)
+			return a.logs(following, c, req, tail, sink)
 		}),
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print new output until the action has ended")
@@ -119,14 +120,25 @@ func sinceTime(text string, now time.Time) (time.Time, error) {
 }
 
 func (a *app) logs(ctx context.Context, c *client.Client, req *rotav1.ReadActionOutputRequest, tail int, sink *outputSink) error {
+	// Of an action that has ended, the cluster has the end of the output: no need to wait for its node.
+	stored := func(err error) bool {
+		if client.Detail(err).GetReason() != "NODE_UNREACHABLE" {
+			return false
+		}
+		action, err := c.Get(ctx, req.ActionId)
+		return err == nil && action.Result != nil
+	}
 	var err error
 	if last := (&lastLines{most: tail}); tail >= 0 {
-		err = readOutput(ctx, c, req, last)
+		err = readOutput(ctx, c, req, last, stored)
 		last.print(sink)
 	} else {
-		err = readOutput(ctx, c, req, sink)
+		err = readOutput(ctx, c, req, sink, stored)
 	}
-	if err == nil || sink.wrote || ctx.Err() != nil || client.Detail(err).GetReason() == "OUTPUT_HAS_NO_TIMES" {
+	switch {
+	case sink.err != nil:
+		return sink.err
+	case err == nil || sink.wrote || ctx.Err() != nil || client.Detail(err).GetReason() == "OUTPUT_HAS_NO_TIMES":
 		return err
 	}
 	action, getErr := c.Get(ctx, req.ActionId)
@@ -142,10 +154,12 @@ func (a *app) logs(ctx context.Context, c *client.Client, req *rotav1.ReadAction
 	return sink.err
 }
 
-func readOutput(ctx context.Context, c *client.Client, req *rotav1.ReadActionOutputRequest, sink chunkSink) error {
-	stream, m, err := client.First(ctx, c, func(ctx context.Context) (*connect.ServerStreamForClient[rotav1.ReadActionOutputResponse], error) {
+// readOutput reads output to its end. Where unless returns true for an error of the first message, the
+// reading is not tried again.
+func readOutput(ctx context.Context, c *client.Client, req *rotav1.ReadActionOutputRequest, sink chunkSink, unless func(error) bool) error {
+	stream, m, err := client.FirstUnless(ctx, c, func(ctx context.Context) (*connect.ServerStreamForClient[rotav1.ReadActionOutputResponse], error) {
 		return c.Actions.ReadActionOutput(ctx, req)
-	})
+	}, unless)
 	if err != nil {
 		return err
 	}
@@ -159,9 +173,13 @@ func readOutput(ctx context.Context, c *client.Client, req *rotav1.ReadActionOut
 	return stream.Err()
 }
 
-// outputSink writes the two streams of an action to those of this process.
+// outputSink writes the two streams of an action to those of this process. What it cannot write ends
+// the following of the action.
 type outputSink struct {
 	a      *app
+	out    io.Writer
+	errOut io.Writer
+	end    context.CancelCauseFunc
 	times  bool // lines begin with theirs
 	since  bool // what is missing at the beginning was not asked for
 	wrote  bool
@@ -170,6 +188,11 @@ type outputSink struct {
 	next   map[place]uint64
 	inLine map[rotav1.OutputStream]bool // the last piece ended within a line
 	err    error                        // first one of writing
+}
+
+// newSink returns a sink for as long as the action is followed, under ctx, which end ends.
+func (a *app) newSink(ctx context.Context, end context.CancelCauseFunc) *outputSink {
+	return &outputSink{a: a, out: &endingWriter{ctx, a.out}, errOut: &endingWriter{ctx, a.err}, end: end}
 }
 
 // place is one stream of one attempt.
@@ -190,7 +213,7 @@ func (s *outputSink) update(msg *rotav1.RunActionResponse) {
 		s.queued.Store(s.action.Id)
 	}
 	if s.a.json() {
-		s.fail(writeProto(s.a.out, msg, false))
+		s.fail(writeProto(s.out, msg, false))
 	}
 }
 
@@ -200,7 +223,7 @@ func (s *outputSink) write(chunk *rotav1.OutputChunk) {
 	}
 	s.wrote = true
 	if s.a.json() {
-		s.fail(writeProto(s.a.out, &rotav1.RunActionResponse{
+		s.fail(writeProto(s.out, &rotav1.RunActionResponse{
 			Update: &rotav1.RunActionResponse_Output{Output: chunk},
 		}, false))
 		return
@@ -211,9 +234,9 @@ func (s *outputSink) write(chunk *rotav1.OutputChunk) {
 		s.a.say("%s of older output were dropped", formatSize(dropped))
 	}
 	s.begin(at, chunk.Offset+uint64(len(chunk.Data)))
-	var to io.Writer = s.a.out
+	to := s.out
 	if chunk.Stream == rotav1.OutputStream_OUTPUT_STREAM_STDERR {
-		to = s.a.err
+		to = s.errOut
 	}
 	data := chunk.Data
 	if s.times && chunk.Time != nil {
@@ -252,7 +275,8 @@ func (s *outputSink) begin(at place, offset uint64) {
 func (s *outputSink) failed() error { return s.err }
 
 func (s *outputSink) fail(err error) {
-	if s.err == nil {
+	if s.err == nil && err != nil {
 		s.err = err
+		s.end(err)
 	}
 }

@@ -29,7 +29,8 @@ func TestSinceIsATimeOrHowLongAgo(t *testing.T) {
 // A line has the time of its first byte, however it comes, and lines of one piece have one time.
 func TestLinesBeginWithTheirTimes(t *testing.T) {
 	var out, errs bytes.Buffer
-	sink := &outputSink{a: &app{out: &out, err: &errs}, times: true, since: true}
+	sink := (&app{out: &out, err: &errs}).newSink(t.Context(), func(error) {})
+	sink.times, sink.since = true, true
 	chunk := func(offset uint64, data string, second int64) *rotav1.OutputChunk {
 		return &rotav1.OutputChunk{Stream: rotav1.OutputStream_OUTPUT_STREAM_STDOUT, Attempt: 1, Offset: offset, Data: []byte(data), Time: &timestamppb.Timestamp{Seconds: second}}
 	}

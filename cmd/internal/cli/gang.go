@@ -58,24 +58,29 @@ func (a *app) runGang(ctx context.Context, specs []*rotav1.ActionSpec) error {
 	}
 	ids, err := c.Submit(ctx, specs...)
 	if err != nil {
-		return runFailed(err)
+		return a.submitFailed(ctx, err)
 	}
+	following, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	defer a.tellWaiting(ctx, func(ctx context.Context) string { return actionWaitsFor(ctx, c, ids[0]) })()
-	sink := &gangSink{a: a}
+	sink := &gangSink{json: a.json(), out: &endingWriter{following, a.out}, errOut: &endingWriter{following, a.err}, end: end}
 	ended, errs := make([]*rotav1.Action, len(ids)), make([]error, len(ids))
 	var members sync.WaitGroup
 	for rank, id := range ids {
 		members.Go(func() {
 			w := &rankWriter{sink: sink, prefix: strconv.Itoa(rank) + ": "}
-			ended[rank], errs[rank] = c.Follow(ctx, id, w.update)
+			ended[rank], errs[rank] = c.Follow(following, id, w.update)
 			w.flush()
 		})
 	}
 	members.Wait()
-	if ctx.Err() != nil {
-		return a.cancelGang(c, ids)
+	switch {
+	case ctx.Err() != nil:
+		return a.cancelGang(c, ids, errInterrupted)
+	case sink.err != nil:
+		return a.cancelGang(c, ids, &codeError{exitRota, sink.err})
 	}
-	if err := errors.Join(append(errs, sink.err)...); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return runFailed(err)
 	}
 	return a.runEnd(gangEnd(ended))
@@ -101,19 +106,24 @@ func endedForGang(m *rotav1.Action) bool {
 	return m.GetResult().GetReason() == rotav1.EndReason_END_REASON_GANG_ENDED
 }
 
-func (a *app) cancelGang(c *client.Client, ids []uint64) error {
+// cancelGang is cancelRun for a gang.
+func (a *app) cancelGang(c *client.Client, ids []uint64, why *codeError) error {
 	ctx, cancel := context.WithTimeout(context.Background(), cancelPatience)
 	defer cancel()
 	if _, err := c.Cancel(ctx, ids...); err != nil {
-		return &codeError{exitInterrupted, fmt.Errorf("interrupted, but gang %d could not be canceled: %s\nTry: rota action cancel %s",
-			ids[0], describe(err, a.settings.addr), strings.Trim(fmt.Sprint(ids), "[]"))}
+		return &codeError{why.code, fmt.Errorf("%w, but gang %d could not be canceled: %s\nTry: rota action cancel %s",
+			why.err, ids[0], describe(err, a.settings.addr), strings.Trim(fmt.Sprint(ids), "[]"))}
 	}
-	return &codeError{exitInterrupted, fmt.Errorf("interrupted: canceled gang %d", ids[0])}
+	return &codeError{why.code, fmt.Errorf("%w: canceled gang %d", why.err, ids[0])}
 }
 
-// gangSink writes what the members of a gang say, a line at a time.
+// gangSink writes what the members of a gang say, a line at a time. What it cannot write ends the
+// following of the gang.
 type gangSink struct {
-	a   *app
+	json        bool
+	out, errOut io.Writer
+	end         context.CancelCauseFunc
+
 	mu  sync.Mutex
 	err error
 }
@@ -121,8 +131,15 @@ type gangSink struct {
 func (s *gangSink) write(w io.Writer, line []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, err := w.Write(line); s.err == nil {
+	_, err := w.Write(line)
+	s.fail(err)
+}
+
+// fail is called with the lock held.
+func (s *gangSink) fail(err error) {
+	if s.err == nil && err != nil {
 		s.err = err
+		s.end(err)
 	}
 }
 
@@ -135,13 +152,11 @@ type rankWriter struct {
 
 func (w *rankWriter) update(msg *rotav1.RunActionResponse) {
 	chunk := msg.GetOutput()
-	if w.sink.a.json() {
+	if w.sink.json {
 		if chunk == nil {
 			w.sink.mu.Lock()
 			defer w.sink.mu.Unlock()
-			if err := writeProto(w.sink.a.out, msg, false); w.sink.err == nil {
-				w.sink.err = err
-			}
+			w.sink.fail(writeProto(w.sink.out, msg, false))
 		}
 		return
 	}
@@ -165,9 +180,9 @@ func (w *rankWriter) update(msg *rotav1.RunActionResponse) {
 }
 
 func (w *rankWriter) line(stream int, line []byte) {
-	to := w.sink.a.out
+	to := w.sink.out
 	if stream == 1 {
-		to = w.sink.a.err
+		to = w.sink.errOut
 	}
 	w.sink.write(to, append(append([]byte(w.prefix), line...), '\n'))
 }

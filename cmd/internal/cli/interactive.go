@@ -58,6 +58,7 @@ type conversation struct {
 	a       *app
 	c       *client.Client
 	flags   streamFlags
+	own     bool // this command has submitted the action, and cancels it when it is interrupted
 	sink    *outputSink
 	ctx     context.Context
 	end     context.CancelCauseFunc
@@ -73,8 +74,9 @@ type conversation struct {
 // converse begins a conversation. Signals do not end this process any more: they are for the
 // action.
 func (a *app) converse(ctx context.Context, c *client.Client, flags streamFlags) (*conversation, error) {
-	v := &conversation{a: a, c: c, flags: flags, sink: &outputSink{a: a}, signals: make(chan os.Signal, 16)}
+	v := &conversation{a: a, c: c, flags: flags, signals: make(chan os.Signal, 16)}
 	v.ctx, v.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	v.sink = a.newSink(v.ctx, v.end)
 	if flags.stdin && flags.tty {
 		var err error
 		if v.restore, err = rawTerminal(os.Stdin); err != nil {
@@ -195,7 +197,7 @@ func (v *conversation) inputFailed(err error) {
 	}
 }
 
-// interruptsMax is how many Ctrl-C an action is sent before it is canceled.
+// interruptsMax is how many Ctrl-C an action is sent before this command ends.
 const interruptsMax = 3
 
 // forward sends signals on.
@@ -265,17 +267,24 @@ func (v *conversation) resize() {
 
 // result is what became of an action that was followed: it has ended, or the user has left it.
 func (v *conversation) result(act *rotav1.Action, err error) error {
+	cause := context.Cause(v.ctx)
 	v.close()
 	switch {
-	case errors.Is(context.Cause(v.ctx), errDetached):
+	case errors.Is(cause, errDetached):
 		v.a.say("detached: action %d goes on\nAttach to it again with: rota attach -i -t %d", v.newest().GetId(), v.newest().GetId())
 		return nil
 	case err == nil && v.sink.err != nil:
 		return runFailed(v.sink.err)
 	case err == nil:
 		return v.a.runEnd(act)
-	case errors.Is(err, context.Canceled):
-		return v.a.cancelRun(v.c, v.newest())
+	case v.own && errors.Is(cause, context.Canceled):
+		return v.a.cancelRun(v.c, v.newest(), errInterrupted)
+	case errors.Is(cause, context.Canceled):
+		return &codeError{exitInterrupted, fmt.Errorf("interrupted: action %d goes on", v.newest().GetId())}
+	case v.own && v.sink.err != nil:
+		return v.a.cancelRun(v.c, v.newest(), &codeError{exitRota, v.sink.err})
+	case v.sink.err != nil:
+		return runFailed(v.sink.err)
 	}
 	return runFailed(err)
 }
@@ -293,6 +302,7 @@ func (a *app) runInteractive(ctx context.Context, spec *rotav1.ActionSpec, flags
 	if err != nil {
 		return runFailed(err)
 	}
+	v.own = true
 	defer a.tellWaiting(v.ctx, func(ctx context.Context) string { return actionWaitsFor(ctx, c, v.sink.queued.Load()) })()
 	act, err := c.Run(v.ctx, spec, v.update)
 	return v.result(act, err)

@@ -40,7 +40,7 @@ the copy runs: the longest trajectory first, and each node in one copy at a time
 With --trajectory, the copy runs only in a tool gap: while an action of the trajectory is
 queued or runs, and the model waits for it. A copy that is not done when the last of these
 actions ends is abandoned. What was copied until then stays at the target. Without --tag,
---prefix and --key, the values with the tag trajectory%ID are copied: those of requests
+--prefix and --cache-key, the values with the tag trajectory%ID are copied: those of requests
 with "lmcache.tag.trajectory": "ID".`,
 		Example: `  rota migration request --from node-1 --to node-2 --trajectory 7 --length 12000
   rota migration request --from node-1 --to node-2 --prefix model-7b@ --wait`,
@@ -70,7 +70,7 @@ func (f *migrationFlags) addTo(cmd *cobra.Command) {
 	fs.Uint64Var(&f.trajectory, "trajectory", 0, "trajectory whose KV cache it is; the copy runs in tool gaps of the trajectory only")
 	fs.StringVar(&f.tag, "tag", "", "copy the values with this LMCache tag, such as job%5")
 	fs.StringArrayVar(&f.prefixes, "prefix", nil, "copy the values whose keys begin so; repeat the flag for more prefixes")
-	fs.StringArrayVar(&f.keys, "key", nil, "copy the value with this key; repeat the flag for more keys")
+	fs.StringArrayVar(&f.keys, "cache-key", nil, "copy the value with this key in the KV cache; repeat the flag for more keys")
 	fs.Uint64Var(&f.length, "length", 0, "predicted remaining length of the trajectory, such as tokens; the longest goes first")
 	fs.DurationVar(&f.queueMax, "queue-timeout", 0, "longest wait for the copy to begin; 0: 10 minutes")
 	fs.DurationVar(&f.runMax, "run-timeout", 0, "longest time that the copy may take; 0: 5 minutes")
@@ -84,7 +84,7 @@ func (f *migrationFlags) request(namespace string) (*rotav1.RequestMigrationRequ
 	case f.from == "" || f.to == "":
 		return nil, usageErrorf("which nodes to copy between is not given; give --from NODE and --to NODE")
 	case !selects && f.trajectory == 0:
-		return nil, usageErrorf("what to copy is not given; give --trajectory ID, --tag, --prefix or --key")
+		return nil, usageErrorf("what to copy is not given; give --trajectory ID, --tag, --prefix or --cache-key")
 	case selects:
 		req.Selector = &rotav1.MigrationSelector{Tag: f.tag, Prefixes: f.prefixes, Keys: f.keys}
 	}

@@ -30,11 +30,11 @@ func TestRequestsForMigrations(t *testing.T) {
 	if err != nil || !proto.Equal(got, want) {
 		t.Errorf("requested %v, %v; want %v", got, err, want)
 	}
-	got, err = migrating(t, "--from", "a", "--to", "b", "--tag", "job%5", "--prefix", "p", "--prefix", "q", "--key", "k")
+	got, err = migrating(t, "--from", "a", "--to", "b", "--tag", "job%5", "--prefix", "p", "--prefix", "q", "--cache-key", "k")
 	if err != nil || got.Selector.Tag != "job%5" || len(got.Selector.Prefixes) != 2 || len(got.Selector.Keys) != 1 {
 		t.Errorf("requested %v, %v", got, err)
 	}
-	for says, args := range map[string]string{"give --from NODE": "--to b --key k", "give --trajectory ID": "--from a --to b"} {
+	for says, args := range map[string]string{"give --from NODE": "--to b --cache-key k", "give --trajectory ID": "--from a --to b"} {
 		if _, err := migrating(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %s", args, err, says)
 		}

@@ -82,6 +82,9 @@ func (a *app) namespaceGetCmd() *cobra.Command {
 	}
 }
 
+// namespaceHeader has the names of namespaceFields.
+var namespaceHeader = []string{"name", "weight", "share", "queued", "running", "cores", "gpus", "trajectories", "memory"}
+
 func namespaceFields(n *rotav1.Namespace) []field {
 	l, h := n.GetLimits(), n.GetHeld()
 	return []field{

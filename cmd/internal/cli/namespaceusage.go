@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/csv"
 	"fmt"
 	"strconv"
 	"strings"
@@ -35,12 +34,12 @@ shown at its beginning. Needs feature level 3.`,
 					hours(u.GetMemoryByteSeconds() / (1 << 30)), fmt.Sprint(u.GetAttempts()), fmt.Sprint(u.GetEndedActions()), fmt.Sprint(u.GetSucceededActions())})
 			}
 			if asCSV {
-				return csv.NewWriter(a.out).WriteAll(append([][]string{header}, rows...))
+				return a.printCSV(header, rows)
 			}
 			return a.print(resp, header, rows)
 		}),
 	}
-	cmd.Flags().BoolVar(&asCSV, "csv", false, "write comma-separated values")
+	a.csvFlag(cmd, &asCSV, "write comma-separated values")
 	return cmd
 }
 

@@ -110,13 +110,13 @@ func (a *app) namespaceListCmd() *cobra.Command {
 			}
 			rows := make([][]string, 0, len(resp.Namespaces))
 			for _, n := range resp.Namespaces {
-				row := make([]string, 0, 7)
+				row := make([]string, 0, len(namespaceHeader))
 				for _, f := range namespaceFields(n) {
 					row = append(row, f.value)
 				}
 				rows = append(rows, row)
 			}
-			return a.print(resp, []string{"name", "weight", "share", "queued", "running", "cores", "gpus"}, rows)
+			return a.print(resp, namespaceHeader, rows)
 		},
 	}
 }

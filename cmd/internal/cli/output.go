@@ -2,19 +2,83 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
+
+// checkedWriter remembers the first error of writing, so that no command has to check whether each
+// line of its result was written.
+type checkedWriter struct {
+	to    io.Writer
+	first atomic.Pointer[error] // a write may still be under way when the command ends
+}
+
+// Write implements io.Writer.
+func (w *checkedWriter) Write(p []byte) (int, error) {
+	n, err := w.to.Write(p)
+	if err != nil {
+		w.first.CompareAndSwap(nil, &err)
+	}
+	return n, err
+}
+
+func (w *checkedWriter) failure() error {
+	if err := w.first.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// unchecked is the file behind a checkedWriter, for what needs a file.
+func unchecked(w io.Writer) io.Writer {
+	if checked, ok := w.(*checkedWriter); ok {
+		return checked.to
+	}
+	return w
+}
+
+// endingWriter passes writes on until its context is done. A reader that does not read, such as a
+// pager, must not keep a command from ending. What is written must not change afterwards.
+type endingWriter struct {
+	ctx context.Context
+	to  io.Writer
+}
+
+// Write implements io.Writer.
+func (w *endingWriter) Write(p []byte) (int, error) {
+	if w.ctx.Err() != nil { // a write may be under way
+		return 0, context.Cause(w.ctx)
+	}
+	type result struct {
+		n   int
+		err error
+	}
+	written := make(chan result, 1)
+	go func() {
+		n, err := w.to.Write(p)
+		written <- result{n, err}
+	}()
+	select {
+	case r := <-written:
+		return r.n, r.err
+	case <-w.ctx.Done():
+		return 0, context.Cause(w.ctx)
+	}
+}
 
 // print writes the result of a command: rows for people, or the message as
 // JSON.
@@ -33,6 +97,23 @@ func (a *app) printLine(msg proto.Message, line string) error {
 	}
 	_, err := fmt.Fprintln(a.out, printable(line))
 	return err
+}
+
+// printCSV writes a result as comma-separated values.
+func (a *app) printCSV(header []string, rows [][]string) error {
+	return csv.NewWriter(a.out).WriteAll(append([][]string{header}, rows...))
+}
+
+// csvFlag adds the flag for printCSV. With -o json, it is refused; it goes before a format that a variable
+// or the config file says.
+func (a *app) csvFlag(cmd *cobra.Command, asCSV *bool, usage string) {
+	cmd.Flags().BoolVar(asCSV, "csv", false, usage)
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if *asCSV && a.json() && a.given["output"] {
+			return usageErrorf("--csv and -o json are two formats; leave out one of them")
+		}
+		return nil
+	}
 }
 
 // printValue writes a result that is no message of the API.
@@ -141,7 +222,7 @@ func (a *app) writeFields(fields []field) {
 
 // isTerminal reports whether a person looks at w, on something that knows escape codes.
 func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := unchecked(w).(*os.File)
 	if !ok || os.Getenv("TERM") == "dumb" {
 		return false
 	}

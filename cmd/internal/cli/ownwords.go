@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"net/url"
 	"regexp"
@@ -65,11 +66,17 @@ func connectionText(ce *connect.Error) string {
 }
 
 // lostConnection reports whether an error is of the connection and not of a server: no
-// answer came, and no deadline ended the call.
+// answer came or a stream broke, and neither a deadline nor the user ended the call.
 func lostConnection(err error) bool {
 	var ce *connect.Error
 	if !errors.As(err, &ce) || connect.IsWireError(err) || client.Detail(err) != nil {
 		return false
 	}
-	return ce.Code() == connect.CodeUnavailable || ce.Code() == connect.CodeUnknown && errors.As(err, new(*url.Error))
+	switch ce.Code() {
+	case connect.CodeUnavailable:
+		return true
+	case connect.CodeUnknown, connect.CodeInternal, connect.CodeCanceled: // what connect makes of a stream that breaks
+		return !errors.Is(err, context.Canceled)
+	}
+	return false
 }

@@ -77,6 +77,20 @@ func TestMethodsOfErrorsHaveCommands(t *testing.T) {
 	}
 }
 
+// A stream breaks without an answer: connect makes these errors of it.
+func TestBrokenStreamsAreLostConnections(t *testing.T) {
+	for code, cause := range map[connect.Code]error{
+		connect.CodeInternal: fmt.Errorf("protocol error: %w", io.ErrUnexpectedEOF),
+		connect.CodeUnknown:  errors.New("http2: client connection lost"),
+		connect.CodeCanceled: fmt.Errorf("read: %w", syscall.ECONNRESET),
+	} {
+		err := fmt.Errorf("watch actions: %w", connect.NewError(code, cause))
+		if got := describe(err, "a:1"); !strings.HasPrefix(got, "lost the servers at a:1: ") || exitCode(err) != exitUnavailable {
+			t.Errorf("%v: describe = %q with exit code %d", code, got, exitCode(err))
+		}
+	}
+}
+
 // An error of the connection names no URL of the API, and is worth another try.
 func TestLostConnectionsAreToldWithoutTheURL(t *testing.T) {
 	lost := &url.Error{Op: "Post", URL: "http://a:1/rota.v1.NodeService/ListNodes", Err: fmt.Errorf("write: %w", syscall.EPIPE)}

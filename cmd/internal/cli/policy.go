@@ -30,9 +30,9 @@ func (a *app) policyListCmd() *cobra.Command {
 			}
 			rows := make([][]string, 0, len(all.Policies))
 			for _, p := range all.Policies {
-				rows = append(rows, []string{p.Name, fmt.Sprint(p.Version), policyState(p), fmt.Sprint(p.Step), fmt.Sprint(p.CompleteGroups), fmt.Sprint(p.BufferedSamples), formatTime(p.PublishTime)})
+				rows = append(rows, []string{p.Name, p.Namespace, fmt.Sprint(p.Version), policyState(p), fmt.Sprint(p.Step), fmt.Sprint(p.CompleteGroups), fmt.Sprint(p.BufferedSamples), formatTime(p.PublishTime)})
 			}
-			return a.print(all, []string{"name", "version", "requests", "step", "complete groups", "samples", "published"}, rows)
+			return a.print(all, []string{"name", "namespace", "version", "requests", "step", "complete groups", "samples", "published"}, rows)
 		}),
 	}
 }
@@ -51,7 +51,7 @@ func (a *app) showPolicy(ctx context.Context, c *client.Client, name string) err
 	}
 	p := resp.Policy
 	return a.printFields(p, []field{
-		{"policy", p.GetName()}, {"version", fmt.Sprint(p.GetVersion())}, {"published", formatTime(p.GetPublishTime())}, {"requests", policyState(p)},
+		{"policy", p.GetName()}, {"namespace", p.GetNamespace()}, {"version", fmt.Sprint(p.GetVersion())}, {"published", formatTime(p.GetPublishTime())}, {"requests", policyState(p)},
 		{"last step", fmt.Sprint(p.GetStep())}, {"complete groups", fmt.Sprint(p.GetCompleteGroups())}, {"samples", fmt.Sprint(p.GetBufferedSamples())},
 	})
 }
@@ -67,14 +67,15 @@ func (a *app) policyPublishCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "publish NAME VERSION", Short: "Make a version of the weights the current one", Args: exactly("NAME", "VERSION"),
 		Long: `Makes a version the current one. Versions only grow. Trajectories that began more versions ago
-than the staleness of their rollout are closed, and their samples are dropped.`,
+than the staleness of their rollout are closed, and their samples are dropped. A policy that belongs to
+no namespace yet then belongs to that of --namespace, if it is given.`,
 		Example: "  rota policy publish model-7b 13",
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			version, err := strconv.ParseUint(args[1], 10, 64)
 			if err != nil || version == 0 {
 				return usageErrorf("the version must be a number from 1 on, not %q", args[1])
 			}
-			resp, err := call(ctx, a, c.Rollouts.PublishVersion, &rotav1.PublishVersionRequest{Policy: args[0], Version: version})
+			resp, err := call(ctx, a, c.Rollouts.PublishVersion, &rotav1.PublishVersionRequest{Policy: args[0], Version: version, Namespace: a.settings.namespace})
 			if err != nil {
 				return err
 			}

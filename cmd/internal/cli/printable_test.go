@@ -62,7 +62,8 @@ func TestJSONMeansTheSameWhenItIsPrintable(t *testing.T) {
 }
 
 func TestShellsReadWordsAsTheyWere(t *testing.T) {
-	for _, word := range []string{"plain", "", "two words", "it's", `back\slash`, "$HOME", "`id`", "a\nb", "\x1b[31m'\\", "#", "{{cores}}"} {
+	for _, word := range []string{"plain", "", "two words", "it's", `back\slash`, "$HOME", "`id`", "a\nb", "\x1b[31m'\\", "#", "{{cores}}",
+		"~", "~root/x", "{a,b}", "{1..3}", "[a-z]", "/[tT]mp", "!1", "a^b", "=ls", "x={{a,b}}", "--flag=value", "\u00e4", "a\tb", "\xff", "%1", "\u2028a"} {
 		out, err := exec.Command("bash", "-c", "printf %s "+shellWord(word)).Output()
 		if err != nil || string(out) != word {
 			t.Errorf("%q became %q, %v", word, out, err)

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/csv"
 	"fmt"
 	"time"
 
@@ -61,7 +60,7 @@ rota operator namespace usage counts everything since a namespace was created.`,
 	fs.StringVar(&to, "to", "0s", "end of the range, which is not part of it")
 	fs.StringVar(&by, "by", "", "label, for each of whose values there is a line; actions without it are left out")
 	fs.StringArrayVar(&labels, "label", nil, "count only actions with this label, KEY=VALUE; repeat the flag for those with all of several labels")
-	fs.BoolVar(&asCSV, "csv", false, "write comma-separated values, with times in seconds")
+	a.csvFlag(cmd, &asCSV, "write comma-separated values, with times in seconds")
 	return cmd
 }
 
@@ -101,7 +100,7 @@ func (a *app) writeReport(resp *rotav1.SummarizeActionsResponse, asCSV bool) err
 		})
 	}
 	if asCSV {
-		return csv.NewWriter(a.out).WriteAll(append([][]string{reportHeader}, rows...))
+		return a.printCSV(reportHeader, rows)
 	}
 	return a.print(resp, reportHeader, rows)
 }

@@ -22,11 +22,11 @@ func (a *app) rewardCmd() *cobra.Command {
 // rewardFlags declare a reward function.
 type rewardFlags struct {
 	rewardScaleFlags
-	namespace, pool, model, class, path, probe, protocol, dir string
-	cores, gpus                                               uint32
-	memory, gpuMemory                                         size
-	env                                                       []string
-	startTimeout                                              time.Duration
+	pool, model, class, path, probe, protocol, dir string
+	cores, gpus                                    uint32
+	memory, gpuMemory                              size
+	env                                            []string
+	startTimeout                                   time.Duration
 }
 
 // rewardScaleFlags are those of a function that can be updated.
@@ -53,6 +53,7 @@ func (a *app) rewardRegisterCmd() *cobra.Command {
 		Long: `Registers a stateless HTTP service under a name. Gateways take its calls at /v1/rewards/NAME.
 rota starts as many replicas as the calls need, from --min to --max, and ends them when fewer
 have been enough for --idle. If the command or its resources change, the replicas are replaced.
+They run in the namespace of --namespace.
 
 The command must listen on 127.0.0.1 and on the port that {{port}} becomes. With --gpus and
 --model, {{engine}} becomes the address of the model's engine on the replica's GPUs.
@@ -67,7 +68,7 @@ Needs an operator's certificate.`,
 			return nil
 		},
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			spec, err := f.spec(args[0], args[1:])
+			spec, err := f.spec(a.settings.namespace, args[0], args[1:])
 			if err != nil {
 				return err
 			}
@@ -85,7 +86,6 @@ Needs an operator's certificate.`,
 func (f *rewardFlags) addTo(cmd *cobra.Command) {
 	f.rewardScaleFlags.addTo(cmd)
 	fs := cmd.Flags()
-	fs.StringVar(&f.namespace, "namespace", "", "namespace of the replicas")
 	fs.StringVar(&f.pool, "pool", "", "pool whose nodes run the replicas")
 	fs.Uint32Var(&f.cores, "cores", 1, "cores of each replica; 0 with --gpus")
 	fs.Var(&f.memory, "memory", "memory of each replica, such as 512MiB; 0: not bounded")
@@ -102,7 +102,7 @@ func (f *rewardFlags) addTo(cmd *cobra.Command) {
 	words(cmd, "protocol", "rota", "verl", "slime")
 }
 
-func (f *rewardFlags) spec(name string, argv []string) (*rotav1.RewardSpec, error) {
+func (f *rewardFlags) spec(namespace, name string, argv []string) (*rotav1.RewardSpec, error) {
 	env, err := parseEnv(f.env)
 	if err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (f *rewardFlags) spec(name string, argv []string) (*rotav1.RewardSpec, erro
 		return nil, usageErrorf("--max and --concurrency must be at least 1")
 	}
 	spec := &rotav1.RewardSpec{
-		Name: name, Namespace: f.namespace, Pool: f.pool, Command: &rotav1.Command{Argv: argv, Env: env, Dir: f.dir},
+		Name: name, Namespace: namespace, Pool: f.pool, Command: &rotav1.Command{Argv: argv, Env: env, Dir: f.dir},
 		Resources: &rotav1.Resources{Cores: proto.Uint32(f.cores), MemoryBytes: uint64(f.memory)},
 		Min:       f.min, Max: f.max, Concurrency: f.concurrency, Queue: f.queue, Retries: proto.Uint32(f.retries),
 		Idle: durationpb.New(f.idle), Timeout: durationpb.New(f.timeout), Path: f.path, ProbePath: f.probe, Protocol: rotav1.RewardProtocol(protocol),

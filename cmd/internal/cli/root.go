@@ -39,10 +39,14 @@ func Main(args []string) int {
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	// A command of an action has the trace of the action there.
 	ctx = client.WithTraceparent(ctx, os.Getenv("TRACEPARENT"))
-	a := &app{out: out, err: errOut}
+	printed := &checkedWriter{to: out}
+	a := &app{out: printed, err: errOut}
 	root := a.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = printed.failure()
+	}
 	var coded *codeError
 	if err != nil && !(errors.As(err, &coded) && coded.err == nil) {
 		fmt.Fprintf(errOut, "rota: %s\n", printableLines(strings.TrimRight(describe(err, a.settings.addr), "\n")))
@@ -79,12 +83,7 @@ See a cluster that loses its leader:  rota demo`
 		if cmd.DisableFlagParsing {
 			return nil // supervise, http-call, kv-files-guard: their agent passes everything
 		}
-		a.given = map[string]bool{}
-		cmd.Flags().Visit(func(f *pflag.Flag) { a.given[f.Name] = true })
-		if err := resolve(cmd, a.settings.config); err != nil {
-			return err
-		}
-		return errors.Join(a.settings.check(), checkDurations(cmd.Flags()))
+		return a.prepare(cmd)
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageErrorf("%w\nSee: %s --help", flagError(err), cmd.CommandPath())
@@ -107,6 +106,40 @@ See a cluster that loses its leader:  rota demo`
 		}
 	}
 	return root
+}
+
+// prepare fills in the settings of a command and refuses wrong ones, before the command runs.
+func (a *app) prepare(cmd *cobra.Command) error {
+	a.given = map[string]bool{}
+	cmd.Flags().Visit(func(f *pflag.Flag) { a.given[f.Name] = true })
+	if err := resolve(cmd, a.settings.config); err != nil {
+		return err
+	}
+	if err := a.settings.check(); err != nil {
+		return err
+	}
+	if err := checkDurations(cmd.Flags()); err != nil {
+		return err
+	}
+	// cobra would do this too, but its errors do not say that the command line is wrong.
+	if err := errors.Join(cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups()); err != nil {
+		return usageErrorf("%w\nSee: %s --help", err, cmd.CommandPath())
+	}
+	if cmd.Annotations[annotationSection] == "" { // the others reload on SIGHUP
+		endOnHangup(cmd)
+	}
+	return nil
+}
+
+// endOnHangup makes SIGHUP end a command as Ctrl-C does: a command that waits for an action
+// cancels the action. The handler stays after the first SIGHUP, because a terminal that is closed
+// may send several.
+func endOnHangup(cmd *cobra.Command) {
+	if signal.Ignored(syscall.SIGHUP) {
+		return // nohup
+	}
+	ctx, _ := signal.NotifyContext(cmd.Context(), syscall.SIGHUP)
+	cmd.SetContext(ctx)
 }
 
 // exitCodesTopic is a page of help, not a command.

@@ -41,9 +41,11 @@ func (a *app) runCmd() *cobra.Command {
 		Long: `Submits the command as an action, waits until it runs, and passes on its output and its
 exit code. In arguments, {{cores}} and {{gpus}} become the granted numbers. In arguments,
 variables and the URL, {{engine}} becomes the address of the engine of --model, such as
-http://127.0.0.1:40100; see: rota engine register --help. Ctrl-C cancels the action. If a
-server dies meanwhile, rota asks the next server with the same request ID, and nothing is
-lost.
+http://127.0.0.1:40100; see: rota engine register --help. If a server dies meanwhile, rota
+asks the next server with the same request ID, and nothing is lost.
+
+Ctrl-C cancels the action. So does a terminal that is closed, and output that cannot be
+written.
 
 With --stdin, the command reads the standard input of rota, and Ctrl-C, TERM, HUP and QUIT
 go to the command; the fourth Ctrl-C cancels the action. With --tty, the command has a
@@ -194,10 +196,21 @@ func (a *app) submitDetached(ctx context.Context, specs []*rotav1.ActionSpec) er
 	}
 	ids, err := c.Submit(ctx, specs...)
 	if err != nil {
-		return runFailed(err)
+		return a.submitFailed(ctx, err)
 	}
 	lines := strings.ReplaceAll(strings.Trim(fmt.Sprint(ids), "[]"), " ", "\n")
-	return a.printLine(&rotav1.SubmitActionsResponse{Ids: ids}, lines)
+	if err := a.printLine(&rotav1.SubmitActionsResponse{Ids: ids}, lines); err != nil {
+		return runFailed(err)
+	}
+	return nil
+}
+
+// submitFailed says why actions have no IDs.
+func (a *app) submitFailed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return a.cancelRun(nil, nil, errInterrupted)
+	}
+	return runFailed(err)
 }
 
 // runAction follows an action to its end and turns the end into an exit code.
@@ -206,28 +219,37 @@ func (a *app) runAction(ctx context.Context, spec *rotav1.ActionSpec) error {
 	if err != nil {
 		return runFailed(err)
 	}
-	sink := &outputSink{a: a}
+	following, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	sink := a.newSink(following, end)
 	defer a.tellWaiting(ctx, func(ctx context.Context) string { return actionWaitsFor(ctx, c, sink.queued.Load()) })()
-	action, err := c.Run(ctx, spec, sink.update)
+	action, err := c.Run(following, spec, sink.update)
 	switch {
 	case err == nil && sink.err != nil:
 		return runFailed(sink.err)
 	case err == nil:
 		return a.runEnd(action)
 	case ctx.Err() != nil:
-		return a.cancelRun(c, sink.action)
+		return a.cancelRun(c, sink.action, errInterrupted)
+	case sink.err != nil:
+		return a.cancelRun(c, sink.action, &codeError{exitRota, sink.err})
 	}
 	return runFailed(err)
 }
 
-// cancelPatience is how long an interrupted run waits for its cancel to be
+// errInterrupted is why most runs end before their actions do.
+var errInterrupted = &codeError{exitInterrupted, errors.New("interrupted")}
+
+// cancelPatience is how long a run that ends early waits for its cancel to be
 // committed.
 const cancelPatience = 5 * time.Second
 
-func (a *app) cancelRun(c *client.Client, last *rotav1.Action) error {
+// cancelRun cancels the action of a run that ends before the action does. Its error says why, and what
+// became of the action.
+func (a *app) cancelRun(c *client.Client, last *rotav1.Action, why *codeError) error {
 	if last == nil {
-		return &codeError{exitInterrupted, errors.New(
-			"interrupted before a server confirmed the action; the action may still run\nLook for it with: rota action list")}
+		return &codeError{why.code, fmt.Errorf(
+			"%w before a server confirmed the action; the action may still run\nLook for it with: rota action list", why.err)}
 	}
 	if client.Final(last.State) {
 		return a.runEnd(last)
@@ -235,11 +257,11 @@ func (a *app) cancelRun(c *client.Client, last *rotav1.Action) error {
 	ctx, cancel := context.WithTimeout(context.Background(), cancelPatience)
 	defer cancel()
 	if _, err := c.Cancel(ctx, last.Id); err != nil {
-		return &codeError{exitInterrupted, fmt.Errorf(
-			"interrupted, but action %d could not be canceled: %s\nTry: rota action cancel %d",
-			last.Id, describe(err, a.settings.addr), last.Id)}
+		return &codeError{why.code, fmt.Errorf(
+			"%w, but action %d could not be canceled: %s\nTry: rota action cancel %d",
+			why.err, last.Id, describe(err, a.settings.addr), last.Id)}
 	}
-	return &codeError{exitInterrupted, fmt.Errorf("interrupted: canceled action %d", last.Id)}
+	return &codeError{why.code, fmt.Errorf("%w: canceled action %d", why.err, last.Id)}
 }
 
 // runEnd is the exit of `rota run` for an action that has ended.
@@ -272,7 +294,8 @@ func (a *app) runEnd(act *rotav1.Action) error {
 // runFailed gives rota's own failures an exit code of their own, apart from
 // the command's.
 func runFailed(err error) error {
-	if exitCode(err) == exitUsage {
+	switch exitCode(err) {
+	case exitUsage, exitInterrupted:
 		return err
 	}
 	return &codeError{exitRota, err}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/csv"
 	"fmt"
 	"strconv"
 	"time"
@@ -41,7 +40,7 @@ multiplied by the fewest cores of each action; an action that was given more cor
 	fs.StringVar(&req.Class, "class", "", "count only actions of this class")
 	fs.StringVar(&req.GroupBy, "by", "", "label, for each of whose values there is a line")
 	fs.DurationVar(&since, "since", 0, "count only actions that were submitted in the last time, such as 10m")
-	fs.BoolVar(&asCSV, "csv", false, "write comma-separated values, with times in seconds")
+	a.csvFlag(cmd, &asCSV, "write comma-separated values, with times in seconds")
 	return cmd
 }
 
@@ -58,7 +57,7 @@ func (a *app) trajectorySummaryCmd() *cobra.Command {
 			return a.summarize(ctx, c, &rotav1.SummarizeActionsRequest{Namespace: got.Trajectory.Namespace, TrajectoryId: id}, asCSV)
 		}),
 	}
-	cmd.Flags().BoolVar(&asCSV, "csv", false, "write comma-separated values, with times in seconds")
+	a.csvFlag(cmd, &asCSV, "write comma-separated values, with times in seconds")
 	return cmd
 }
 
@@ -91,9 +90,5 @@ func (a *app) summarize(ctx context.Context, c *client.Client, req *rotav1.Summa
 	if !asCSV {
 		return a.print(resp, summaryHeader, rows)
 	}
-	w := csv.NewWriter(a.out)
-	if err := w.WriteAll(append([][]string{summaryHeader}, rows...)); err != nil {
-		return err
-	}
-	return w.Error()
+	return a.printCSV(summaryHeader, rows)
 }

@@ -9,6 +9,7 @@ import (
 
 	tea "github.com/charmbracelet/bubbletea"
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
@@ -27,7 +28,8 @@ func (a *app) topCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "top", Short: "Watch nodes, actions, quotas and workers in the terminal", Args: exactly(),
 		Long: `Shows the cluster and follows it. Reads come from the server that answers and may be older
-than what the leader has, so the command also works without a leader.
+than what the leader has, so the command also works without a leader. With -o json, it prints the
+table of --view once, as the API's list.
 
 Keys: 1 to 5 or Tab choose a table, j and k or the arrows scroll, Space pauses, q ends.`,
 		Example: "  rota top\n  rota top --view queued --interval 5s\n  rota top --once",
@@ -39,15 +41,13 @@ Keys: 1 to 5 or Tab choose a table, j and k or the arrows scroll, Space pauses, 
 			if interval < 100*time.Millisecond {
 				return usageErrorf("--interval must be at least 100ms")
 			}
-			if once || !isTerminal(a.out) {
-				m.data = m.read()
-				if m.data.err != nil {
+			if once || a.json() || !isTerminal(a.out) {
+				if m.data = m.read(); m.data.err != nil {
 					return m.data.err
 				}
-				fmt.Fprintln(a.out, m.frame())
-				return nil
+				return a.printTop(m)
 			}
-			_, err := tea.NewProgram(m, tea.WithContext(ctx), tea.WithAltScreen(), tea.WithOutput(a.out)).Run()
+			_, err := tea.NewProgram(m, tea.WithContext(ctx), tea.WithAltScreen(), tea.WithOutput(unchecked(a.out))).Run()
 			if ctx.Err() != nil {
 				return nil // Ctrl-C is how one leaves
 			}
@@ -59,6 +59,31 @@ Keys: 1 to 5 or Tab choose a table, j and k or the arrows scroll, Space pauses, 
 	cmd.Flags().StringVar(&view, "view", "nodes", "table to begin with: "+strings.Join(topViews, ", "))
 	words(cmd, "view", topViews...)
 	return cmd
+}
+
+// printTop prints one look: the frame, or the chosen table as JSON.
+func (a *app) printTop(m *topModel) error {
+	if a.json() {
+		return writeProto(a.out, m.list(), true)
+	}
+	_, err := fmt.Fprintln(a.out, m.frame())
+	return err
+}
+
+// list is the chosen table as the API lists it.
+func (m *topModel) list() proto.Message {
+	d := &m.data
+	switch topViews[m.view] {
+	case "queued":
+		return &rotav1.ListActionsResponse{Actions: d.queued}
+	case "running":
+		return &rotav1.ListActionsResponse{Actions: d.running}
+	case "quotas":
+		return &rotav1.ListQuotasResponse{Quotas: d.quotas}
+	case "workers":
+		return &rotav1.ListWorkersResponse{Workers: d.workers}
+	}
+	return &rotav1.ListNodesResponse{Nodes: d.nodes}
 }
 
 func viewNumber(name string) int {

@@ -84,3 +84,13 @@ func TestTopGoesOnWithoutAnAnswer(t *testing.T) {
 		t.Error("q does not end it")
 	}
 }
+
+func TestTopIsJSONToo(t *testing.T) {
+	var out strings.Builder
+	a := &app{out: &out, settings: settings{output: "json"}}
+	m := topOf(2)
+	m.view = viewNumber("queued")
+	if err := a.printTop(m); err != nil || strings.Count(out.String(), `"id":`) != 2 {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -66,10 +67,9 @@ func turnEnd(ctx context.Context, err error, fate string) error {
 		return &codeError{exitTurnLost, fmt.Errorf("%w; %s", lost, fate)}
 	case ctx.Err() != nil:
 		return &codeError{exitInterrupted, errors.New("interrupted: the turn was given back")}
+	case endedBy(err) != 0:
+		return &codeError{exitSignal + int(endedBy(err)), err}
 	case errors.As(err, &exit):
-		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-			return &codeError{exitSignal + int(status.Signal()), err}
-		}
 		if err != error(exit) { //nolint:errorlint // it says more than that the command has failed
 			return &codeError{exit.ExitCode(), err}
 		}
@@ -104,55 +104,82 @@ func (r *turnChild) fate(command string) string {
 }
 
 // run runs a command in a process group of its own, which gets SIGTERM when ctx is
-// done and SIGKILL when the turn is lost. It returns when the whole group has ended.
+// done and SIGKILL when the turn is lost. The group has the terminal, if this process had
+// it. run returns when the whole group has ended.
 func (r *turnChild) run(ctx context.Context, what string, argv ...string) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = r.env, os.Stdin, r.a.out, r.a.err
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = r.env, os.Stdin, unchecked(r.a.out), r.a.err
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := process.Fork(cmd, ""); err != nil {
 		return err
 	}
 	r.ran = what
+	takeBack := func() {}
+	terminal := openTerminal()
+	if terminal != nil {
+		takeBack = terminal.lend(cmd.Process.Pid, r.hold.Over)
+	}
+	quits := make(chan os.Signal, 1)
+	signal.Notify(quits, syscall.SIGQUIT)
+	defer signal.Stop(quits)
 	ended := make(chan struct{})
 	guarded := make(chan struct{})
 	go func() {
 		defer close(guarded)
-		r.guard(ctx, cmd.Process.Pid, ended)
+		r.guard(ctx, cmd.Process.Pid, ended, quits)
 	}()
 	err := cmd.Wait()
 	close(ended)
 	<-guarded
+	takeBack()
+	if terminal != nil && endedBy(err) == syscall.SIGINT {
+		// Ctrl-C went to the command only: a script around this process must not go on.
+		_ = syscall.Kill(0, syscall.SIGINT)
+	}
 	return err
 }
 
-// guard signals a process group until its leader has ended. Then it kills the remaining
-// processes of the group: no process may use the nodes without the turn.
-func (r *turnChild) guard(ctx context.Context, pid int, ended <-chan struct{}) {
-	signal := func(s syscall.Signal) { _ = syscall.Kill(-pid, s) } // it may be gone
-	defer signal(syscall.SIGKILL)
+// endedBy is the signal that ended a command; 0: none.
+func endedBy(err error) syscall.Signal {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+			return status.Signal()
+		}
+	}
+	return 0
+}
+
+// guard signals a process group until its leader has ended, and passes on SIGQUIT. Then it kills the
+// remaining processes of the group: no process may use the nodes without the turn.
+func (r *turnChild) guard(ctx context.Context, pid int, ended <-chan struct{}, quits <-chan os.Signal) {
+	send := func(s syscall.Signal) { _ = syscall.Kill(-pid, s) } // it may be gone
+	defer send(syscall.SIGKILL)
 	var grace <-chan time.Time
 	done := ctx.Done()
 	for {
 		select {
 		case <-ended:
 			return
+		case <-quits:
+			send(syscall.SIGQUIT)
 		case <-r.hold.Lost():
 			r.stopped = true
-			signal(syscall.SIGKILL)
+			send(syscall.SIGKILL)
 			<-ended
 			return
 		case <-done:
 			done = nil // once
 			r.stopped = errors.Is(context.Cause(ctx), client.ErrTurnLost)
-			signal(syscall.SIGTERM)
+			send(syscall.SIGTERM)
 			if !errors.Is(context.Cause(ctx), client.ErrTurnStop) {
 				grace = time.After(interruptGrace)
 			}
 		case <-grace:
-			signal(syscall.SIGKILL)
+			send(syscall.SIGKILL)
 		}
 	}
 }

@@ -3,8 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"net"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +14,6 @@ import (
 	"rota/api/codec"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
-	"rota/api/httpx"
 )
 
 // turnGiver grants one turn at once. From the renewal of a holder on it is as told.
@@ -47,7 +44,7 @@ func (s *turnGiver) RenewTurn(context.Context, *rotav1.RenewTurnRequest) (*rotav
 	defer s.mu.Unlock()
 	time.Sleep(100 * time.Millisecond) // the command starts
 	s.turn.State, s.turn.Revision = s.then, 2
-	return &rotav1.RenewTurnResponse{Turn: proto.CloneOf(s.turn)}, nil
+	return &rotav1.RenewTurnResponse{Turn: proto.CloneOf(s.turn), Renewed: s.then == rotav1.TurnState_TURN_STATE_HELD}, nil
 }
 
 func (s *turnGiver) YieldTurn(context.Context, *rotav1.YieldTurnRequest) (*rotav1.YieldTurnResponse, error) {
@@ -59,16 +56,10 @@ func TestALostTurnSaysSo(t *testing.T) {
 	s := &turnGiver{then: rotav1.TurnState_TURN_STATE_LOST, turn: &rotav1.Turn{
 		Id: 7, Token: 5, Revision: 1, State: rotav1.TurnState_TURN_STATE_HELD, SetUpNeeded: true,
 	}}
-	mux := http.NewServeMux()
-	mux.Handle(rotav1connect.NewTurnServiceHandler(s, codec.ForHandler()))
-	mux.Handle(rotav1connect.NewOperatorServiceHandler(s, codec.ForHandler()))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := httpx.NewServer(mux)
-	go srv.Serve(l)
-	defer srv.Close()
+	all := services{}
+	all.add(rotav1connect.NewTurnServiceHandler(s, codec.ForHandler()))
+	all.add(rotav1connect.NewOperatorServiceHandler(s, codec.ForHandler()))
+	addr := serve(t, all)
 
 	for want, args := range map[string][]string{
 		"sleep was stopped": {"--", "sleep", "60"},
@@ -78,7 +69,7 @@ func TestALostTurnSaysSo(t *testing.T) {
 		s.turn.State = rotav1.TurnState_TURN_STATE_HELD
 		s.mu.Unlock()
 		var out, errOut bytes.Buffer
-		code := run(t.Context(), append([]string{"turn", "run", "--addr", l.Addr().String(), "--deployment", "a/b"}, args...), &out, &errOut)
+		code := run(t.Context(), append([]string{"turn", "run", "--addr", addr, "--deployment", "a/b"}, args...), &out, &errOut)
 		want = "rota: turn 7 was lost: the cluster gave it up, since its lease was not renewed in time; " + want
 		if code != exitTurnLost || strings.TrimSpace(errOut.String()) != want {
 			t.Errorf("%q exits with %d and says\n%swant\n%s", args, code, errOut.String(), want)

@@ -3,6 +3,7 @@ package pid1
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -34,9 +35,12 @@ type starter struct {
 	cpus unix.CPUSet // of this process
 	oom  string      // its own score
 
-	// mu is held from a fork until its process is known, so that no exit is reaped before.
 	mu      sync.Mutex
 	waiting map[int]chan<- initcall.Ended
+	// forking: a process may be there that is not in waiting yet. Until it is, only those in waiting are
+	// reaped. The lock is not held meanwhile: a program on a disk that hangs must not keep commands
+	// from being signalled and reaped.
+	forking bool
 }
 
 func newStarter(root string) *starter {
@@ -101,17 +105,26 @@ func (s *starter) fork(c *initcall.Call, p *prepared) (int, <-chan initcall.Ende
 	if err := pin(c.CPUs); err != nil {
 		return 0, nil, fmt.Errorf("bind to CPUs %v: %w", c.CPUs, err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.setForking(true)
 	_ = os.WriteFile(oomScorePath, []byte(commandOOMScore), 0)
-	defer func() { _ = os.WriteFile(oomScorePath, []byte(s.oom), 0) }()
 	pid, err := syscall.ForkExec(p.path, c.Argv, &p.attr)
+	_ = os.WriteFile(oomScorePath, []byte(s.oom), 0)
+	defer s.reap() // what has ended meanwhile
+	defer s.setForking(false)
 	if err != nil {
 		return 0, nil, err
 	}
 	exited := make(chan initcall.Ended, 1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.waiting[pid] = exited
 	return pid, exited, nil
+}
+
+func (s *starter) setForking(now bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forking = now
 }
 
 // leave moves the thread back. One that stayed would be killed with the attempt, and with it the
@@ -153,25 +166,34 @@ func (s *starter) signal(to int, sig syscall.Signal) {
 func (s *starter) reap() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for {
-		var e initcall.Ended
-		var usage syscall.Rusage
-		pid, err := syscall.Wait4(-1, &e.Status, syscall.WNOHANG, &usage)
-		if errors.Is(err, syscall.EINTR) {
-			continue
+	if s.forking {
+		for pid := range s.waiting {
+			s.reapOne(pid)
 		}
-		if err != nil || pid <= 0 {
-			return
-		}
-		exited, ok := s.waiting[pid]
-		if !ok {
-			continue
-		}
+		return
+	}
+	for s.reapOne(-1) {
+	}
+}
+
+// reapOne collects a dead child, or any of them with -1, and reports whether there was one.
+func (s *starter) reapOne(pid int) bool {
+	var e initcall.Ended
+	var usage syscall.Rusage
+	dead, err := syscall.Wait4(pid, &e.Status, syscall.WNOHANG, &usage)
+	for errors.Is(err, syscall.EINTR) {
+		dead, err = syscall.Wait4(pid, &e.Status, syscall.WNOHANG, &usage)
+	}
+	if err != nil || dead <= 0 {
+		return false
+	}
+	if exited, ok := s.waiting[dead]; ok {
 		e.User, e.System = time.Duration(usage.Utime.Nano()), time.Duration(usage.Stime.Nano())
 		e.MaxRSSKiB = usage.Maxrss
-		delete(s.waiting, pid)
+		delete(s.waiting, dead)
 		exited <- e
 	}
+	return true
 }
 
 // prepared is a command, ready but for the fork.
@@ -252,15 +274,36 @@ func workDir(dir string, user account) (string, error) {
 	at := ""
 	for _, part := range strings.Split(filepath.Clean(dir), "/") {
 		at = filepath.Join(at, part)
-		err := root.Mkdir(at, 0o700)
-		if err == nil {
-			err = root.Lchown(at, int(user.uid), int(user.gid))
-		}
-		if err != nil && !errors.Is(err, os.ErrExist) {
+		if err := makeFor(root, at, user); err != nil {
 			return "", fmt.Errorf("make working directory %s: %w", dir, err)
 		}
 	}
 	return filepath.Join(initcall.Workspace, dir), nil
+}
+
+// makeFor makes a directory that belongs to a user, if it is not there. Other commands may exchange it
+// before it is given away: so the user gets an empty directory of this process or nothing.
+func makeFor(root *os.Root, path string, user account) error {
+	err := root.Mkdir(path, 0o700)
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	made, err := root.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer made.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(made.Fd()), &st); err != nil {
+		return err
+	}
+	if _, err := made.Readdirnames(1); !errors.Is(err, io.EOF) || int(st.Uid) != os.Geteuid() {
+		return errors.Join(fmt.Errorf("%s was exchanged while it was made", path), err)
+	}
+	return made.Chown(int(user.uid), int(user.gid))
 }
 
 // lookPath finds a program as execvp would, with the command's own PATH.

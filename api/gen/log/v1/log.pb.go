@@ -6296,7 +6296,9 @@ type CreateRollout struct {
 	SamplesPerGroup uint32                 `protobuf:"varint,6,opt,name=samples_per_group,json=samplesPerGroup,proto3" json:"samples_per_group,omitempty"`
 	Redundant       uint32                 `protobuf:"varint,7,opt,name=redundant,proto3" json:"redundant,omitempty"`
 	// Versions.
-	Staleness     uint32 `protobuf:"varint,8,opt,name=staleness,proto3" json:"staleness,omitempty"`
+	Staleness uint32 `protobuf:"varint,8,opt,name=staleness,proto3" json:"staleness,omitempty"`
+	// Namespace to which the policy must belong, as the caller's rights are of that one; empty: any.
+	PolicyOwner   string `protobuf:"bytes,9,opt,name=policy_owner,json=policyOwner,proto3" json:"policy_owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6385,6 +6387,13 @@ func (x *CreateRollout) GetStaleness() uint32 {
 		return x.Staleness
 	}
 	return 0
+}
+
+func (x *CreateRollout) GetPolicyOwner() string {
+	if x != nil {
+		return x.PolicyOwner
+	}
+	return ""
 }
 
 // CloseRollout closes what has made no sample.
@@ -6512,10 +6521,12 @@ func (x *PutSample) GetKeepOpen() bool {
 
 // TakeBatch gives complete groups to a step, or the step's batch again.
 type TakeBatch struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
-	Step          uint64                 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
-	Groups        uint32                 `protobuf:"varint,3,opt,name=groups,proto3" json:"groups,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Policy string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	Step   uint64                 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
+	Groups uint32                 `protobuf:"varint,3,opt,name=groups,proto3" json:"groups,omitempty"`
+	// As in CreateRollout.
+	PolicyOwner   string `protobuf:"bytes,4,opt,name=policy_owner,json=policyOwner,proto3" json:"policy_owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6571,11 +6582,22 @@ func (x *TakeBatch) GetGroups() uint32 {
 	return 0
 }
 
+func (x *TakeBatch) GetPolicyOwner() string {
+	if x != nil {
+		return x.PolicyOwner
+	}
+	return ""
+}
+
 // PublishVersion makes a version of a policy the current one.
 type PublishVersion struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
-	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Policy  string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	Version uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// Namespace to which the policy then belongs, if it belongs to none; empty: it stays so.
+	Namespace string `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// As in CreateRollout.
+	PolicyOwner   string `protobuf:"bytes,4,opt,name=policy_owner,json=policyOwner,proto3" json:"policy_owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6624,11 +6646,27 @@ func (x *PublishVersion) GetVersion() uint64 {
 	return 0
 }
 
+func (x *PublishVersion) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *PublishVersion) GetPolicyOwner() string {
+	if x != nil {
+		return x.PolicyOwner
+	}
+	return ""
+}
+
 // SuspendPolicy holds the requests of a policy, or lets them go on.
 type SuspendPolicy struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
-	Resume        bool                   `protobuf:"varint,2,opt,name=resume,proto3" json:"resume,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Policy string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	Resume bool                   `protobuf:"varint,2,opt,name=resume,proto3" json:"resume,omitempty"`
+	// As in CreateRollout.
+	PolicyOwner   string `protobuf:"bytes,3,opt,name=policy_owner,json=policyOwner,proto3" json:"policy_owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6675,6 +6713,13 @@ func (x *SuspendPolicy) GetResume() bool {
 		return x.Resume
 	}
 	return false
+}
+
+func (x *SuspendPolicy) GetPolicyOwner() string {
+	if x != nil {
+		return x.PolicyOwner
+	}
+	return ""
 }
 
 // WorkerProfilePoint is as in rota.v1.
@@ -9324,8 +9369,10 @@ func (x *WorkerPoolPlan) GetPlannedNs() int64 {
 // DeletePolicy forgets a policy that nothing refers to, with what was learned of it. From feature
 // level 3 on.
 type DeletePolicy struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Policy string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	// As in CreateRollout.
+	PolicyOwner   string `protobuf:"bytes,2,opt,name=policy_owner,json=policyOwner,proto3" json:"policy_owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -9363,6 +9410,13 @@ func (*DeletePolicy) Descriptor() ([]byte, []int) {
 func (x *DeletePolicy) GetPolicy() string {
 	if x != nil {
 		return x.Policy
+	}
+	return ""
+}
+
+func (x *DeletePolicy) GetPolicyOwner() string {
+	if x != nil {
+		return x.PolicyOwner
 	}
 	return ""
 }
@@ -9874,7 +9928,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x11RolloutMembership\x12\x1d\n" +
 	"\n" +
 	"rollout_id\x18\x01 \x01(\x04R\trolloutId\x12\x14\n" +
-	"\x05group\x18\x02 \x01(\rR\x05group\"\x84\x02\n" +
+	"\x05group\x18\x02 \x01(\rR\x05group\"\xa7\x02\n" +
 	"\rCreateRollout\x12)\n" +
 	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -9883,7 +9937,8 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x06groups\x18\x05 \x01(\rR\x06groups\x12*\n" +
 	"\x11samples_per_group\x18\x06 \x01(\rR\x0fsamplesPerGroup\x12\x1c\n" +
 	"\tredundant\x18\a \x01(\rR\tredundant\x12\x1c\n" +
-	"\tstaleness\x18\b \x01(\rR\tstaleness\"\x1e\n" +
+	"\tstaleness\x18\b \x01(\rR\tstaleness\x12!\n" +
+	"\fpolicy_owner\x18\t \x01(\tR\vpolicyOwner\"\x1e\n" +
 	"\fCloseRollout\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\"\x9b\x01\n" +
 	"\tPutSample\x12#\n" +
@@ -9891,17 +9946,21 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x06reward\x18\x02 \x01(\x06R\x06reward\x12\x16\n" +
 	"\x06tokens\x18\x03 \x01(\x04R\x06tokens\x12\x1c\n" +
 	"\treference\x18\x04 \x01(\tR\treference\x12\x1b\n" +
-	"\tkeep_open\x18\x05 \x01(\bR\bkeepOpen\"O\n" +
+	"\tkeep_open\x18\x05 \x01(\bR\bkeepOpen\"r\n" +
 	"\tTakeBatch\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12\x16\n" +
-	"\x06groups\x18\x03 \x01(\rR\x06groups\"B\n" +
+	"\x06groups\x18\x03 \x01(\rR\x06groups\x12!\n" +
+	"\fpolicy_owner\x18\x04 \x01(\tR\vpolicyOwner\"\x83\x01\n" +
 	"\x0ePublishVersion\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x04R\aversion\"?\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1c\n" +
+	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12!\n" +
+	"\fpolicy_owner\x18\x04 \x01(\tR\vpolicyOwner\"b\n" +
 	"\rSuspendPolicy\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x16\n" +
-	"\x06resume\x18\x02 \x01(\bR\x06resume\"N\n" +
+	"\x06resume\x18\x02 \x01(\bR\x06resume\x12!\n" +
+	"\fpolicy_owner\x18\x03 \x01(\tR\vpolicyOwner\"N\n" +
 	"\x12WorkerProfilePoint\x12\x1d\n" +
 	"\n" +
 	"batch_size\x18\x01 \x01(\rR\tbatchSize\x12\x19\n" +
@@ -10113,9 +10172,10 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\ftrajectories\x18\x05 \x01(\rR\ftrajectories\x12\x15\n" +
 	"\x06now_ns\x18\x06 \x01(\x03R\x05nowNs\x12\x1d\n" +
 	"\n" +
-	"planned_ns\x18\a \x01(\x03R\tplannedNs\"&\n" +
+	"planned_ns\x18\a \x01(\x03R\tplannedNs\"I\n" +
 	"\fDeletePolicy\x12\x16\n" +
-	"\x06policy\x18\x01 \x01(\tR\x06policy*\x86\x01\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12!\n" +
+	"\fpolicy_owner\x18\x02 \x01(\tR\vpolicyOwner*\x86\x01\n" +
 	"\tJobChange\x12\x1a\n" +
 	"\x16JOB_CHANGE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12JOB_CHANGE_SUSPEND\x10\x01\x12\x15\n" +

@@ -149,8 +149,12 @@ type Policy struct {
 	CompleteGroups  uint32                 `protobuf:"varint,5,opt,name=complete_groups,json=completeGroups,proto3" json:"complete_groups,omitempty"`
 	BufferedSamples uint32                 `protobuf:"varint,6,opt,name=buffered_samples,json=bufferedSamples,proto3" json:"buffered_samples,omitempty"`
 	PublishTime     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=publish_time,json=publishTime,proto3" json:"publish_time,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The namespace to which it belongs, and of which rights to it are: that of the rollout that named
+	// it first, or for which its first version was published. Empty: it belongs to none, and needs
+	// rights for all namespaces.
+	Namespace     string `protobuf:"bytes,8,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Policy) Reset() {
@@ -230,6 +234,13 @@ func (x *Policy) GetPublishTime() *timestamppb.Timestamp {
 		return x.PublishTime
 	}
 	return nil
+}
+
+func (x *Policy) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
 }
 
 // RolloutSpec is what is declared about a rollout.
@@ -1775,7 +1786,10 @@ type PublishVersionRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Policy string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
 	// Greater than the current one, or the current one again.
-	Version       uint64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	Version uint64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// The namespace to which the policy then belongs, if it belongs to none. A policy that exists and
+	// belongs to none needs the right for all namespaces, as does a new one without this.
+	Namespace     string `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1822,6 +1836,13 @@ func (x *PublishVersionRequest) GetVersion() uint64 {
 		return x.Version
 	}
 	return 0
+}
+
+func (x *PublishVersionRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
 }
 
 type PublishVersionResponse struct {
@@ -2169,7 +2190,7 @@ var File_rota_v1_rollout_proto protoreflect.FileDescriptor
 
 const file_rota_v1_rollout_proto_rawDesc = "" +
 	"\n" +
-	"\x15rota/v1/rollout.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfb\x01\n" +
+	"\x15rota/v1/rollout.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x99\x02\n" +
 	"\x06Policy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1c\n" +
@@ -2177,7 +2198,8 @@ const file_rota_v1_rollout_proto_rawDesc = "" +
 	"\x04step\x18\x04 \x01(\x04R\x04step\x12'\n" +
 	"\x0fcomplete_groups\x18\x05 \x01(\rR\x0ecompleteGroups\x12)\n" +
 	"\x10buffered_samples\x18\x06 \x01(\rR\x0fbufferedSamples\x12=\n" +
-	"\fpublish_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\vpublishTime\"\xb9\x01\n" +
+	"\fpublish_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\vpublishTime\x12\x1c\n" +
+	"\tnamespace\x18\b \x01(\tR\tnamespace\"\xb9\x01\n" +
 	"\vRolloutSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06policy\x18\x02 \x01(\tR\x06policy\x12\x16\n" +
@@ -2289,10 +2311,11 @@ const file_rota_v1_rollout_proto_rawDesc = "" +
 	"\x15SuspendPolicyResponse\"-\n" +
 	"\x13ResumePolicyRequest\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\"\x16\n" +
-	"\x14ResumePolicyResponse\"I\n" +
+	"\x14ResumePolicyResponse\"g\n" +
 	"\x15PublishVersionRequest\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x04R\aversion\"r\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1c\n" +
+	"\tnamespace\x18\x03 \x01(\tR\tnamespace\"r\n" +
 	"\x16PublishVersionResponse\x12'\n" +
 	"\x06policy\x18\x01 \x01(\v2\x0f.rota.v1.PolicyR\x06policy\x12/\n" +
 	"\x13closed_trajectories\x18\x02 \x01(\rR\x12closedTrajectories\"K\n" +
