@@ -91,16 +91,13 @@ func (a *app) imageListCmd() *cobra.Command {
 }
 
 func (a *app) printImages(names []string, err error) error {
-	if err != nil {
-		return err
-	}
-	if a.json() {
-		return writeJSON(a.out, map[string][]string{"images": names})
+	if a.json() && err == nil {
+		return writeJSON(a.out, map[string][]string{"images": append([]string{}, names...)})
 	}
 	for _, name := range names {
 		fmt.Fprintln(a.out, printable(name))
 	}
-	return nil
+	return err
 }
 
 func withContainerd(ctx context.Context, address string, do func(context.Context, *container.Containerd) error) error {

@@ -122,17 +122,21 @@ func TestOutputThatCannotBeWrittenIsAnError(t *testing.T) {
 	}
 }
 
-// TestLogsOfAnUnreachableNode: the cluster has the end of the output, so nobody waits for the node.
+// TestLogsOfAnUnreachableNode: the cluster has the end of the output, so the node is tried again for a
+// while, and not until the request times out.
 func TestLogsOfAnUnreachableNode(t *testing.T) {
 	for _, tail := range []string{"-1", "5"} {
-		s := newActionServer(rotav1.ActionState_ACTION_STATE_SUCCEEDED)
-		s.action.Result = &rotav1.ActionResult{StdoutTail: []byte("the end\n")}
-		s.unreachable = true
-		var out bytes.Buffer
-		code, says := ends(t.Context(), out.Write, "logs", "7", "--tail", tail, "--addr", s.serve(t))
-		if code != exitOK || out.String() != "the end\n" || s.reads != 1 {
-			t.Errorf("exit code %d after %d tries, %s%s", code, s.reads, out.String(), says)
-		}
+		t.Run(tail, func(t *testing.T) {
+			t.Parallel()
+			s := newActionServer(rotav1.ActionState_ACTION_STATE_SUCCEEDED)
+			s.action.Result = &rotav1.ActionResult{StdoutTail: []byte("the end\n")}
+			s.unreachable = true
+			var out bytes.Buffer
+			code, says := ends(t.Context(), out.Write, "logs", "7", "--tail", tail, "--request-timeout", "10m", "--addr", s.serve(t))
+			if code != exitOK || out.String() != "the end\n" || s.reads < 2 {
+				t.Errorf("exit code %d after %d tries, %s%s", code, s.reads, out.String(), says)
+			}
+		})
 	}
 }
 

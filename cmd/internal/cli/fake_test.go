@@ -127,7 +127,7 @@ func (s *actionServer) ReadActionOutput(ctx context.Context, _ *rotav1.ReadActio
 	if s.unreachable {
 		err := connect.NewError(connect.CodeUnavailable, nil)
 		detail, _ := connect.NewErrorDetail(&rotav1.ErrorDetail{
-			Code: uint32(connect.CodeUnavailable), Reason: "NODE_UNREACHABLE", Message: "node n cannot be reached", RetryDelay: durationpb.New(10 * time.Second),
+			Code: uint32(connect.CodeUnavailable), Reason: "NODE_UNREACHABLE", Message: "node n cannot be reached", RetryDelay: durationpb.New(time.Second),
 		})
 		err.AddDetail(detail)
 		return err

@@ -119,10 +119,16 @@ func sinceTime(text string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
+// nodePatience is how long the output of an action that has ended is asked of its node, whose agent may
+// be restarting.
+const nodePatience = 3 * time.Second
+
 func (a *app) logs(ctx context.Context, c *client.Client, req *rotav1.ReadActionOutputRequest, tail int, sink *outputSink) error {
-	// Of an action that has ended, the cluster has the end of the output: no need to wait for its node.
+	// Of an action that has ended, the cluster has the end of the output: no need to wait for long for
+	// its node.
+	begin := time.Now()
 	stored := func(err error) bool {
-		if client.Detail(err).GetReason() != "NODE_UNREACHABLE" {
+		if client.Detail(err).GetReason() != "NODE_UNREACHABLE" || time.Since(begin) < nodePatience {
 			return false
 		}
 		action, err := c.Get(ctx, req.ActionId)

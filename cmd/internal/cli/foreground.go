@@ -15,13 +15,16 @@ import (
 // Ctrl-C, Ctrl-Z and Ctrl-\.
 type controllingTerminal struct{ fd int }
 
-// openTerminal returns nil if standard input is not the terminal of this process.
+// openTerminal returns nil unless standard input, output and error are the terminal of this process.
+// With a pipe, as to less, another process of the job may need the terminal, and would be in the
+// background.
 func openTerminal() *controllingTerminal {
-	t := &controllingTerminal{syscall.Stdin}
-	if _, err := t.foreground(); err != nil {
-		return nil
+	for _, fd := range []int{syscall.Stdin, syscall.Stdout, syscall.Stderr} {
+		if _, err := (&controllingTerminal{fd}).foreground(); err != nil {
+			return nil
+		}
 	}
-	return t
+	return &controllingTerminal{syscall.Stdin}
 }
 
 func (t *controllingTerminal) foreground() (pgrp int, err error) {
@@ -43,8 +46,9 @@ func (t *controllingTerminal) pass(from, to int) {
 // lend gives the terminal to a command for as long as it runs, and returns what takes it back once
 // the command has ended. When the command is stopped, by Ctrl-Z or because it reads the terminal in
 // the background, this process stops too, so that the shell notices. When the shell continues this
-// process, the command is continued, unless over says that it may not run any more.
-func (t *controllingTerminal) lend(pid int, over func() bool) (takeBack func()) {
+// process, the command is continued, unless over says that it may not run any more until lost is
+// closed.
+func (t *controllingTerminal) lend(pid int, over func() bool, lost <-chan struct{}) (takeBack func()) {
 	own := unix.Getpgrp()
 	t.pass(own, pid)
 	_ = syscall.Kill(-pid, syscall.SIGCONT) // it is stopped if it has read the terminal before
@@ -53,8 +57,9 @@ func (t *controllingTerminal) lend(pid int, over func() bool) (takeBack func()) 
 		defer close(watched)
 		for stopped(pid) {
 			t.pass(pid, own)
+			_ = syscall.Kill(-pid, syscall.SIGSTOP) // nor may others of its group run on, whatever they do of SIGTSTP
 			stopJob()
-			if !over() {
+			if !isOver(over, lost) {
 				t.pass(own, pid)
 				_ = syscall.Kill(-pid, syscall.SIGCONT)
 			}
@@ -64,6 +69,22 @@ func (t *controllingTerminal) lend(pid int, over func() bool) (takeBack func()) 
 		<-watched
 		t.pass(pid, own)
 	}
+}
+
+// renewalPoll is how often a lease that has run out is looked at: an answer that renews it may have
+// come while this process was stopped.
+const renewalPoll = 50 * time.Millisecond
+
+// isOver waits until a lease is known to be lost, or turns out not to be over.
+func isOver(over func() bool, lost <-chan struct{}) bool {
+	for over() {
+		select {
+		case <-lost:
+			return true
+		case <-time.After(renewalPoll):
+		}
+	}
+	return false
 }
 
 // stopped waits until a child is stopped. It returns false when the child has ended.

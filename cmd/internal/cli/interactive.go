@@ -77,6 +77,10 @@ func (a *app) converse(ctx context.Context, c *client.Client, flags streamFlags)
 	v := &conversation{a: a, c: c, flags: flags, signals: make(chan os.Signal, 16)}
 	v.ctx, v.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	v.sink = a.newSink(v.ctx, v.end)
+	if ctx.Err() != nil { // a signal came before
+		v.end(nil)
+		return nil, errInterrupted
+	}
 	if flags.stdin && flags.tty {
 		var err error
 		if v.restore, err = rawTerminal(os.Stdin); err != nil {

@@ -43,9 +43,10 @@ A lease protects the turn. If rota cannot renew the lease in time, it kills all 
 of the command: another turn may have the group. Do the step again. If the turn is asked
 to stop, the processes get SIGTERM. They may continue as long as the lease is renewed.
 
-In a terminal, the command has the terminal: it can read it, and Ctrl-C and Ctrl-\ go to it. Ctrl-Z
-suspends the command and rota, so the lease is not renewed. If the lease has run out when the shell
-continues them, the turn is lost.
+If standard input, output and error are a terminal, the command has it: it can read it, and Ctrl-C and
+Ctrl-\ go to it. Ctrl-Z suspends the command and rota, so the lease is not renewed. If the lease has run
+out when the shell continues them, the turn is lost. With a pipe, do not suspend rota: its command would
+go on without a lease.
 
 rota turn run exits with the code of the command, with 128 plus the signal that ended the
 command, with 126 if the command could not be started, with 125 if rota failed, and with

@@ -120,7 +120,7 @@ func (r *turnChild) run(ctx context.Context, what string, argv ...string) error 
 	takeBack := func() {}
 	terminal := openTerminal()
 	if terminal != nil {
-		takeBack = terminal.lend(cmd.Process.Pid, r.hold.Over)
+		takeBack = terminal.lend(cmd.Process.Pid, r.hold.Over, r.hold.Lost())
 	}
 	quits := make(chan os.Signal, 1)
 	signal.Notify(quits, syscall.SIGQUIT)
@@ -136,7 +136,7 @@ func (r *turnChild) run(ctx context.Context, what string, argv ...string) error 
 	<-guarded
 	takeBack()
 	if terminal != nil && endedBy(err) == syscall.SIGINT {
-		// Ctrl-C went to the command only: a script around this process must not go on.
+		// Ctrl-C went to the command only: others of this job, such as a script with a trap, hear of it so.
 		_ = syscall.Kill(0, syscall.SIGINT)
 	}
 	return err
