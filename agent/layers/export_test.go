@@ -44,12 +44,15 @@ func (s *Store) Pinned() int {
 	return len(s.pinned)
 }
 
-// Unsettled is how many snapshots are to be written to disk.
-func (s *Store) Unsettled() int {
+// Settling reports whether snapshots are being written to disk.
+func (s *Store) Settling() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.unsettled)
+	return s.settling
 }
+
+// ErrNotTried is an error of a sync that was not begun.
+var ErrNotTried = errNotTried
 
 // Remove forgets a snapshot, and removes what nothing has any more.
 func (s *Store) Remove(id uint64) error { return errors.Join(s.Forget(id), s.Sweep()) }

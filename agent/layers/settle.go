@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -15,58 +16,113 @@ import (
 // not be written.
 const settleDelay = 5 * time.Second
 
-// settleLater has the files of a snapshot written to disk behind the caller's back, as that may take
-// long. Until then its record names this boot.
-func (s *Store) settleLater(id uint64) {
+// suspectName is the file that says in which boot a sync has failed.
+const suspectName = "suspect"
+
+// suspicion is what is in that file.
+type suspicion struct{ Boot string }
+
+// errNotTried says that there was no sync, so that nothing is known of what is on disk.
+var errNotTried = errors.New("the folder cannot be opened to sync it")
+
+// settleLater has the files of snapshots written to disk behind the caller's back, as that may take
+// long. Until then their records name this boot.
+func (s *Store) settleLater(ids ...uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unsettled = append(s.unsettled, id)
+	if s.suspect {
+		return
+	}
+	s.unsettled = append(s.unsettled, ids...)
 	if !s.settling {
 		s.settling = true
 		go s.settle()
 	}
 }
 
-// settle goes on until every snapshot that was taken is on disk, or is known not to be.
+// settle goes on until every snapshot that was taken is on disk, or a sync has failed.
 func (s *Store) settle() {
-	failed := false // at the last record of a snapshot that is on disk
-	for {
+	var toNote []uint64 // those on disk whose records do not say so
+	failed := false     // at the last round
+	for !s.isClosed() { // the next store goes on
 		time.Sleep(s.settleDelay)
-		ids := s.nextUnsettled()
-		if len(ids) == 0 {
+		toSync, goOn := s.nextUnsettled(len(toNote) > 0)
+		if !goOn {
 			return
 		}
-		if err := s.sync(); err != nil {
-			s.unsynced(ids, err)
-			continue
-		}
 		var err error
-		for _, id := range ids {
-			if e := s.note(id, "", false); e != nil {
-				err = errors.Join(err, fmt.Errorf("snapshot %d: %w", id, e))
-				s.settleLater(id)
-			}
+		if len(toSync) > 0 {
+			err = s.sync()
 		}
+		switch {
+		case err == nil:
+			toNote = append(toNote, toSync...)
+		case errors.Is(err, errNotTried):
+			s.settleLater(toSync...)
+		default:
+			s.distrust(err)
+			return
+		}
+		toNote, err = s.noteSettled(toNote, err)
 		if err != nil && !failed {
-			s.log.Warn("the files of snapshots are on disk, but their records do not say so yet; trying again", "error", err)
+			s.log.Warn("snapshots would not outlive a loss of power yet; trying again", "error", err)
 		}
 		failed = err != nil
 	}
 }
 
-// unsynced notes that files were not written to disk. That is not tried again: the kernel tells of a write
-// that failed once, and may have dropped the data, so another sync may succeed without them. The
-// snapshots are there until the machine stops.
-func (s *Store) unsynced(ids []uint64, err error) {
-	for _, id := range ids {
-		err = errors.Join(err, s.note(id, s.boot, true))
+// distrust makes the store suspect until the machine starts again: no further snapshot of this boot counts
+// as being on disk. The kernel tells of a write that failed once, and may have dropped the data, of which
+// snapshots that are taken later may have layers. So a sync that succeeds later says nothing.
+func (s *Store) distrust(err error) {
+	s.mu.Lock()
+	s.suspect, s.unsettled = true, nil
+	s.mu.Unlock()
+	s.log.Error("the files of snapshots were not written to disk: those taken last, and all that are taken before the machine starts again, are lost when it stops", "error", err)
+	for failed := false; ; time.Sleep(s.settleDelay) {
+		err := s.noteSuspect()
+		if err == nil {
+			return
+		}
+		if !failed {
+			s.log.Error("the next agent would not know that a sync has failed; trying to write that down again", "error", err)
+		}
+		failed = true
 	}
-	s.log.Error("the files of snapshots were not written to disk: they are lost when the machine stops; take new ones", "snapshots", ids, "error", err)
 }
 
-// nextUnsettled takes those snapshots that are to be written to disk, and not removed yet; none: whoever
-// takes the next one starts settle again.
-func (s *Store) nextUnsettled() (ids []uint64) {
+func (s *Store) noteSuspect() error {
+	s.records.Lock()
+	defer s.records.Unlock()
+	if s.closed {
+		return nil
+	}
+	return s.write(filepath.Join(s.dir, suspectName), suspicion{s.boot})
+}
+
+// readSuspect finds out whether a sync has failed in this boot.
+func (s *Store) readSuspect() error {
+	path := filepath.Join(s.dir, suspectName)
+	failed, err := read[suspicion](path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case errors.Is(err, ErrDamaged): // it may be of this boot
+		err = s.noteSuspect()
+	case err == nil && failed.Boot != s.boot:
+		return removeFile(path)
+	}
+	if err != nil {
+		return fmt.Errorf("find out whether a sync has failed: %w", err)
+	}
+	s.suspect = true
+	s.log.Error("a sync of the files of snapshots has failed before: what is taken before the machine starts again is lost when it stops")
+	return nil
+}
+
+// nextUnsettled takes those snapshots that are to be written to disk, and not removed yet. If there are
+// none, and no more is to be done, settle ends: whoever takes the next one starts it again.
+func (s *Store) nextUnsettled(more bool) (ids []uint64, goOn bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ids = slices.DeleteFunc(s.unsettled, func(id uint64) bool {
@@ -74,12 +130,30 @@ func (s *Store) nextUnsettled() (ids []uint64) {
 		return errors.Is(err, fs.ErrNotExist)
 	})
 	s.unsettled = nil
-	s.settling = len(ids) > 0
-	return ids
+	s.settling = more || len(ids) > 0
+	return ids, s.settling
 }
 
-// note notes what has become of the files of a snapshot, as its record says it, unless it was forgotten.
-func (s *Store) note(id uint64, boot string, unsynced bool) error {
+// noteSettled notes that the files of snapshots are on disk. It returns those of which that is to be
+// tried again, and adds why to an error.
+func (s *Store) noteSettled(ids []uint64, err error) ([]uint64, error) {
+	var again []uint64
+	for _, id := range ids {
+		e := s.note(id)
+		if errors.Is(e, ErrDamaged) {
+			s.log.Error("a snapshot cannot be used", "snapshot", id, "error", e)
+			continue
+		}
+		if e != nil {
+			again = append(again, id)
+			err = errors.Join(err, fmt.Errorf("its files are on disk, but the record of snapshot %d does not say so: %w", id, e))
+		}
+	}
+	return again, err
+}
+
+// note notes that the files of a snapshot are on disk, unless it was forgotten.
+func (s *Store) note(id uint64) error {
 	s.records.Lock()
 	defer s.records.Unlock()
 	if s.closed {
@@ -93,7 +167,7 @@ func (s *Store) note(id uint64, boot string, unsynced bool) error {
 	if err != nil {
 		return err
 	}
-	snap.Boot, snap.Unsynced = boot, unsynced
+	snap.Boot = ""
 	return s.write(path, snap)
 }
 
@@ -108,7 +182,6 @@ func (s *Store) loseUnsettled() error {
 		snap, err := read[snapshot](s.record(snapshotsName, id))
 		switch {
 		case err != nil || snap.Boot == "": // Has says what is wrong with it
-		case snap.Boot == s.boot && snap.Unsynced: // see unsynced
 		case snap.Boot == s.boot:
 			s.settleLater(id)
 		default:
@@ -125,7 +198,7 @@ func (s *Store) loseUnsettled() error {
 func syncFileSystem(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errNotTried, err)
 	}
 	defer f.Close()
 	return unix.Syncfs(int(f.Fd()))
@@ -136,4 +209,10 @@ func (s *Store) Close() {
 	s.records.Lock()
 	defer s.records.Unlock()
 	s.closed = true
+}
+
+func (s *Store) isClosed() bool {
+	s.records.Lock()
+	defer s.records.Unlock()
+	return s.closed
 }

@@ -2,6 +2,9 @@ package layers_test
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -9,22 +12,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"rota/agent/layers"
 )
 
 // bootOf is the boot in the record of a snapshot: empty once its files are on disk.
 func (p *place) bootOf(id uint64) string {
 	p.t.Helper()
-	boot, _ := p.snapshotOf(id)
-	return boot
-}
-
-// snapshotOf is what the record of a snapshot says of its way to disk.
-func (p *place) snapshotOf(id uint64) (boot string, unsynced bool) {
-	p.t.Helper()
-	var rec struct {
-		Boot     string
-		Unsynced bool
-	}
+	var rec struct{ Boot string }
 	b, err := os.ReadFile(p.snapshotRecord(id))
 	if err == nil {
 		err = json.Unmarshal(b, &rec)
@@ -32,7 +27,7 @@ func (p *place) snapshotOf(id uint64) (boot string, unsynced bool) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return rec.Boot, rec.Unsynced
+	return rec.Boot
 }
 
 func (p *place) snapshotRecord(id uint64) string {
@@ -72,12 +67,12 @@ func (p *place) eventually(what string, is func() bool) {
 	}
 }
 
-// A record that cannot be written is written later: the files are on disk.
+// A record that cannot be written is written later: the files are on disk, and not synced again.
 func TestARecordThatCannotBeWrittenIsTriedAgain(t *testing.T) {
 	p := newPlace(t)
 	p.make("one", 70001)
-	p.OnSync(func() error { return nil })
-	var writes atomic.Int32
+	var writes, syncs atomic.Int32
+	p.OnSync(func() error { syncs.Add(1); return nil })
 	p.OnWrite(func(path string) error {
 		if n := writes.Add(1); path == p.snapshotRecord(1) && n > 1 && n < 8 {
 			if _, err := os.Lstat(path); err == nil { // it was taken
@@ -88,41 +83,95 @@ func TestARecordThatCannotBeWrittenIsTriedAgain(t *testing.T) {
 	})
 	p.take(1, 11, "one")
 	p.eventually("the record is written", func() bool { return p.bootOf(1) == "" })
+	if n := syncs.Load(); n != 1 {
+		t.Errorf("%d syncs", n)
+	}
 }
 
-// A sync that failed is not made good by one that succeeds: the data may be gone. The next agent does
-// not try that either.
-func TestASyncThatFailedIsRemembered(t *testing.T) {
+// A record that is damaged is not written again and again.
+func TestADamagedRecordIsNotTriedAgain(t *testing.T) {
+	p := newPlace(t)
+	p.make("one", 70001)
+	p.OnSync(func() error { return os.WriteFile(p.snapshotRecord(1), []byte("{"), 0o600) })
+	p.take(1, 11, "one")
+	p.eventually("it is given up", func() bool { return !p.Settling() })
+}
+
+// A sync that could not begin has lost nothing: the next one writes the files to disk.
+func TestASyncThatCouldNotBeginIsTriedAgain(t *testing.T) {
 	p := newPlace(t)
 	p.make("one", 70001)
 	var syncs atomic.Int32
 	p.OnSync(func() error {
-		if syncs.Add(1) == 1 {
-			return syscall.EIO
+		if syncs.Add(1) < 3 {
+			return fmt.Errorf("%w: %w", layers.ErrNotTried, syscall.EMFILE)
 		}
 		return nil
 	})
 	p.take(1, 11, "one")
-	p.eventually("the failure is written down", func() bool { _, unsynced := p.snapshotOf(1); return unsynced })
+	p.eventually("the files are on disk", func() bool { return p.bootOf(1) == "" })
+	if _, err := os.Lstat(p.suspect()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the store is suspect: %v", err)
+	}
+}
+
+// suspect is the file that says that a sync has failed.
+func (p *place) suspect() string { return filepath.Join(p.dir, "store", "suspect") }
+
+// A sync that failed is not made good by one that succeeds, as the data may be gone: nothing that was taken
+// in this boot and was not on disk before outlives it, also where another agent goes on.
+func TestASyncThatFailedIsRemembered(t *testing.T) {
+	p := newPlace(t)
+	p.make("one", 70001)
+	disk := make(chan error)
+	p.OnSync(func() error { disk <- nil; return <-disk })
+	var writes atomic.Int32
+	p.OnWrite(func(path string) error {
+		if path == p.suspect() && writes.Add(1) < 4 {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	p.take(1, 11, "one")
+	<-disk
+	disk <- nil
+	p.eventually("the first snapshot is on disk", func() bool { return p.bootOf(1) == "" })
 	p.take(2, 11, "one")
-	p.eventually("the next snapshot is on disk", func() bool { return p.bootOf(2) == "" })
-	if p.bootOf(1) == "" {
-		t.Error("the first snapshot counts as being on disk")
-	}
+	<-disk
+	p.take(3, 11, "one") // while the sync runs
+	disk <- syscall.EIO
+	p.eventually("the failure is written down", func() bool { _, err := os.Lstat(p.suspect()); return err == nil })
+	p.take(4, 11, "one") // its layers are among those above
 	p.Close()
 	p.open()
-	if n := p.Unsettled(); n != 0 {
-		t.Errorf("the next agent writes %d snapshots to disk", n)
+	p.take(5, 11, "one")
+	if p.Settling() {
+		t.Error("the next agent goes on as if no sync had failed")
 	}
-	if has, err := p.Has(1); !has || err != nil {
-		t.Errorf("until the machine stops it is there: %v, %v", has, err)
+	for id := uint64(1); id <= 5; id++ {
+		if boot := p.bootOf(id); (boot == "") != (id == 1) {
+			t.Errorf("snapshot %d is of boot %q", id, boot)
+		}
+		if has, err := p.Has(id); !has || err != nil {
+			t.Errorf("snapshot %d, until the machine stops: %v, %v", id, has, err)
+		}
 	}
-	p.otherBoot(1)
 	p.Close()
-	p.open()
-	if has, err := p.Has(1); has || err != nil {
-		t.Errorf("after the machine stopped it is there: %v, %v", has, err)
+	for id := uint64(2); id <= 5; id++ {
+		p.otherBoot(id)
 	}
+	if err := os.WriteFile(p.suspect(), []byte(`{"Boot":"an-earlier-one"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.open()
+	for id := uint64(1); id <= 5; id++ {
+		if has, err := p.Has(id); has != (id == 1) || err != nil {
+			t.Errorf("snapshot %d, after the machine stopped: %v, %v", id, has, err)
+		}
+	}
+	p.OnSync(func() error { return nil })
+	p.take(6, 11, "one")
+	p.eventually("snapshots are written to disk again", func() bool { return p.bootOf(6) == "" })
 }
 
 // A snapshot whose files were not on disk when the machine lost power is not there any more, rather than

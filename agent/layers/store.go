@@ -59,8 +59,6 @@ type snapshot struct {
 	Root string
 	// Boot is the boot of the machine in which it was taken, until its files are on disk; empty: they are.
 	Boot string `json:",omitempty"`
-	// Unsynced: writing its files to disk has failed in that boot, so they may never be there.
-	Unsynced bool `json:",omitempty"`
 }
 
 // home is what is on disk of a directory that is not as it was made.
@@ -117,6 +115,8 @@ type Store struct {
 	// unsettled are snapshots whose files may not be on disk, see settle, which runs while settling.
 	unsettled []uint64
 	settling  bool
+	// suspect: a sync has failed in this boot, see distrust.
+	suspect bool
 }
 
 // Open opens the store of a folder, which it makes. It must be on the file system of the directories,
@@ -154,6 +154,9 @@ func Open(dir string, homeOf func(trajectory uint64) string, log hclog.Logger, m
 				s.serial = max(s.serial, n)
 			}
 		}
+	}
+	if err := s.readSuspect(); err != nil {
+		return nil, err
 	}
 	if err := s.loseUnsettled(); err != nil {
 		return nil, err

@@ -5,8 +5,10 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"google.golang.org/protobuf/proto"
 
 	"rota/agent/plan"
+	supervisorv1 "rota/api/gen/supervisor/v1"
 	"rota/internal/clock"
 )
 
@@ -36,6 +38,16 @@ func TestADeadlineDoesNotWaitForADisk(t *testing.T) {
 	}
 }
 
+// sent is the stream of a request that was sent.
+type sent struct{ req proto.Message }
+
+func (s sent) SendMsg(any) error { return nil }
+
+func (s sent) RecvMsg(to any) error {
+	proto.Merge(to.(proto.Message), s.req)
+	return nil
+}
+
 // A disk that hangs keeps the table locked, and the agent can kill all the same.
 func TestAKillDoesNotWaitForADisk(t *testing.T) {
 	s := &supervisor{log: hclog.NewNullLogger(), attempts: map[plan.Key]*attempt{}, live: map[*attempt]struct{}{}}
@@ -45,19 +57,26 @@ func TestAKillDoesNotWaitForADisk(t *testing.T) {
 		s.attempts[a.spec.Key] = a
 		s.enlist(a)
 	}
-	s.mu.Lock() // as while the journal is written
+	s.serving.Lock() // as while a start is journaled
+	defer s.serving.Unlock()
+	s.mu.Lock()
 	defer s.mu.Unlock()
-	done := make(chan error, 1)
+	done := make(chan error, 2)
 	go func() {
-		done <- s.request(7, func() error { return s.killAttempt(plan.Key{Action: 1}, plan.ReasonCanceled) })
+		_, err := s.serveKill(t.Context(), sent{&supervisorv1.KillRequest{Session: 6, Key: wireKey(other.spec.Key), Reason: uint32(plan.ReasonCanceled)}})
+		done <- err
+		_, err = s.serveKill(t.Context(), sent{&supervisorv1.KillRequest{Session: 7, Key: wireKey(one.spec.Key), Reason: uint32(plan.ReasonCanceled)}})
+		done <- err
 	}()
-	select {
-	case err := <-done:
-		if err != nil {
-			t.Error(err)
+	for _, current := range []bool{false, true} {
+		select {
+		case err := <-done:
+			if (err == nil) != current {
+				t.Errorf("a kill of the current agent, %v: %v", current, err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("the kill waits")
 		}
-	case <-time.After(time.Minute):
-		t.Fatal("the kill waits")
 	}
 	if o := one.ending.ordered(); o == nil || o.reason != plan.ReasonCanceled {
 		t.Errorf("it was to be killed: %+v", o)

@@ -43,7 +43,7 @@ func newServer(s *supervisor) (*ttrpc.Server, error) {
 		methodStart:       method(s, s.serveStart, &supervisorv1.StartResponse{}),
 		methodResize:      method(s, s.serveResize, &supervisorv1.ResizeResponse{}),
 		methodFreeze:      {Handler: s.serveFreeze},
-		methodKill:        method(s, s.serveKill, &supervisorv1.KillResponse{}),
+		methodKill:        {Handler: s.serveKill},
 		methodForget:      method(s, s.serveForget, &supervisorv1.ForgetResponse{}),
 		methodKeep:        method(s, s.serveKeep, &supervisorv1.KeepTrajectoriesResponse{}),
 		methodMake:        {Handler: s.serveMake},
@@ -146,8 +146,14 @@ func (s *supervisor) serveResize(req *supervisorv1.ResizeRequest) error {
 	return s.resizeAttempt(keyOf(req.GetKey()), cpusOf(req.GetCpus()))
 }
 
-func (s *supervisor) serveKill(req *supervisorv1.KillRequest) error {
-	return s.killAttempt(keyOf(req.GetKey()), plan.Reason(req.GetReason()))
+// serveKill does not wait for other requests, as these may wait for a disk that hangs. So it may come
+// before a start of the same attempt that is being served: the agent repeats a kill until the attempt has ended.
+func (s *supervisor) serveKill(_ context.Context, stream ttrpc.StreamServer) (any, error) {
+	req := new(supervisorv1.KillRequest)
+	if err := stream.RecvMsg(req); err != nil {
+		return nil, err
+	}
+	return new(supervisorv1.KillResponse), toWire(s.killAttempt(req.GetSession(), keyOf(req.GetKey()), plan.Reason(req.GetReason())))
 }
 
 func (s *supervisor) serveForget(req *supervisorv1.ForgetRequest) error {

@@ -114,7 +114,7 @@ type supervisor struct {
 	isolation isolation
 	runners   sync.WaitGroup
 
-	// serving is held while a request is handled. It is taken before mu.
+	// serving is held while a request is handled, but for kills. It is taken before mu.
 	serving sync.Mutex
 
 	mu        sync.Mutex
@@ -130,8 +130,8 @@ type supervisor struct {
 	stopping  bool
 	stop      chan string // one value: why
 
-	// session is that of the agent that connected last; nil: none. It changes while mu is held, and is read
-	// also by requests that must not wait for mu.
+	// session is that of the agent that connected last; nil: none. It changes while mu is held, to another agent's while
+	// killing is, and is read also by requests that must not wait for mu.
 	session atomic.Pointer[session]
 
 	// killing guards what it takes to kill, so that a lease ends also while a disk hangs: mu is held

@@ -148,12 +148,17 @@ func (s *supervisor) unboxed(a *attempt) {
 	a.box = nil
 }
 
-func (s *supervisor) killAttempt(k plan.Key, reason plan.Reason) error {
+// killAttempt orders the end of an attempt for the agent of a session. It takes neither serving nor mu, which
+// are held while files are written.
+func (s *supervisor) killAttempt(session uint64, k plan.Key, reason plan.Reason) error {
 	if reason == 0 {
 		return fmt.Errorf("kill %s: no reason given", k)
 	}
-	s.killing.Lock() // and not mu, which is held while files are written
+	s.killing.Lock()
 	defer s.killing.Unlock()
+	if !s.isCurrent(session) { // until killing is given back
+		return errReplaced
+	}
 	for a := range s.live {
 		if a.spec.Key == k {
 			a.ending.order(killOrder{reason: reason})
@@ -292,7 +297,9 @@ func (s *supervisor) attach() (*session, *supervisorv1.Supervisor, error) {
 		old.ends.drop()
 	}
 	ss := &session{id: rand.Uint64(), ends: newExitQueue(), done: make(chan struct{})}
+	s.killing.Lock() // after the kill that is being ordered
 	s.session.Store(ss)
+	s.killing.Unlock()
 	for _, a := range s.attempts {
 		if a.ended != nil {
 			ss.ends.push(*a.ended)

@@ -77,7 +77,8 @@ func (w *workDirs) get(spec *Spec, o owner) (dir, own string, err error) {
 
 // makeBelow makes the directories of a local path, with the rights of the attempt's user. The user may
 // have put links there: none is followed out of the directory. What it exchanges meanwhile gets no other
-// owner, as nothing is given to it by name.
+// owner, as nothing is given to it by name. Where the user may pass through a directory and not read it,
+// the rest of the path must be there.
 func makeBelow(dir, path string, o owner) error {
 	if path == "" {
 		return nil
@@ -91,7 +92,12 @@ func makeBelow(dir, path string, o owner) error {
 		at := ""
 		for _, part := range strings.Split(filepath.Clean(path), "/") {
 			at = filepath.Join(at, part)
-			if err := root.Mkdir(at, workMode); err != nil && !errors.Is(err, os.ErrExist) {
+			err := root.Mkdir(at, workMode)
+			switch {
+			case err == nil, errors.Is(err, os.ErrExist):
+			case errors.Is(err, os.ErrPermission) && checkDir(filepath.Join(dir, path)) == nil:
+				return nil // os.Root opens the directories on the way to read them
+			default:
 				return err
 			}
 		}

@@ -17,11 +17,13 @@ func TestWorkingDirectoriesAreMadeAsTheirUser(t *testing.T) {
 	need.Root(t)
 	const uid = 70001
 	home := t.TempDir()
-	if err := errors.Join(os.Lchown(home, uid, uid), os.Mkdir(filepath.Join(home, "of-root"), 0o755)); err != nil {
+	if err := errors.Join(os.Chmod(filepath.Dir(home), 0o711), os.Lchown(home, uid, uid), os.Mkdir(filepath.Join(home, "of-root"), 0o755),
+		os.Mkdir(filepath.Join(home, "passed"), 0o711), os.Mkdir(filepath.Join(home, "passed/in"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	o := owner{user: &userID{uid, uid}, home: home}
-	for path, want := range map[string]error{"a/b": nil, "a/b/c": nil, "of-root": nil, "of-root/x": fs.ErrPermission} {
+	for path, want := range map[string]error{"a/b": nil, "a/b/c": nil, "of-root": nil, "of-root/x": fs.ErrPermission,
+		"passed/in": nil, "passed/x": fs.ErrPermission, "passed/in/x": fs.ErrPermission} {
 		if err := makeBelow(home, path, o); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", path, err, want)
 		}

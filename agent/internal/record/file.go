@@ -20,7 +20,11 @@ func Replace(path string, data []byte) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f, SyncDir(filepath.Dir(path))
+	if err := SyncDir(filepath.Dir(path)); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // ReplaceSoon is Replace that does not wait for the disk. After a crash of the machine the file may be
@@ -45,7 +49,10 @@ func replace(path string, data []byte, sync func(*os.File) error) (_ *os.File, e
 	if err := sync(f); err != nil {
 		return nil, err
 	}
-	return f, os.Rename(path+".new", path)
+	if err := os.Rename(path+".new", path); err != nil {
+		return nil, err
+	}
+	return f, nil
 }
 
 // ReplaceJSON is Replace with a value as JSON, for a file that nobody appends to.

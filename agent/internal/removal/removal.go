@@ -17,13 +17,21 @@ const openMax = 64
 // batchMax is how many directories of a level are known at once.
 const batchMax = 1024
 
+// passesMax is how often a directory is listed again although it was listed to its end: a list may leave out
+// what is in it while other things are removed. Whoever writes into it meanwhile must not keep a removal from
+// its end.
+const passesMax = 3
+
 // errMoved says that a directory was moved while its tree was removed.
 var errMoved = errors.New("it was moved while it was removed")
 
 // All removes a file, or a directory and what is in it, if it is there. Without root, it also does so
 // for directories that their owner may not change. It has few files open, however deep the tree is.
 func All(path string) error {
-	path = filepath.Clean(path)
+	path, err := clean(path)
+	if err != nil {
+		return err
+	}
 	above, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return ignoreGone(&fs.PathError{Op: "open", Path: filepath.Dir(path), Err: err})
@@ -34,13 +42,28 @@ func All(path string) error {
 
 // In removes a file, or a directory and what is in it, below a root. No link leads out of the root.
 func In(root *os.Root, path string) error {
-	path = filepath.Clean(path)
+	path, err := clean(path)
+	if err != nil {
+		return err
+	}
 	above, err := root.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return ignoreGone(err)
 	}
 	defer above.Close()
 	return new(walk).remove(int(above.Fd()), filepath.Base(path))
+}
+
+// clean returns a path whose last part is a name, and refuses others.
+func clean(path string) (string, error) {
+	if path != "" {
+		path = filepath.Clean(path)
+	}
+	switch filepath.Base(path) {
+	case ".", "..", "/":
+		return "", &fs.PathError{Op: "remove", Path: path, Err: fs.ErrInvalid}
+	}
+	return path, nil
 }
 
 func ignoreGone(err error) error {
@@ -63,8 +86,10 @@ type level struct {
 	fd       int    // -1: closed until it is the lowest level again
 	dev, ino uint64
 	dirs     []string // some that are in it, which are to be removed next
-	// changed: something in it was removed since it was last listed, so more may be found.
-	changed bool
+	// changed: something in it was removed since it was last listed, so more may be found. cutOff: the list
+	// did not reach the end.
+	changed, cutOff bool
+	passes          int // lists that did not follow one that was cut off
 }
 
 // remove removes what has a name in the directory above.
@@ -84,7 +109,7 @@ func (w *walk) remove(above int, name string) error {
 			next := l.dirs[last]
 			l.dirs = l.dirs[:last]
 			w.note(w.enter(l.fd, next))
-		case l.changed:
+		case l.again():
 			w.note(w.list(l))
 		default:
 			if err := w.leave(above); err != nil {
@@ -93,6 +118,13 @@ func (w *walk) remove(above int, name string) error {
 		}
 	}
 	return w.err
+}
+
+// removed notes that something in the lowest directory was removed.
+func (w *walk) removed() {
+	if n := len(w.levels); n > 0 {
+		w.levels[n-1].changed = true
+	}
 }
 
 // note keeps the first error: others mostly follow from it.
@@ -114,7 +146,10 @@ func (w *walk) close() {
 func (w *walk) unlink(in int, name string) (isDir bool, err error) {
 	err = again(func() error { return unix.Unlinkat(in, name, 0) })
 	switch {
-	case err == nil, errors.Is(err, unix.ENOENT):
+	case err == nil:
+		w.removed()
+		return false, nil
+	case errors.Is(err, unix.ENOENT):
 		return false, nil
 	case errors.Is(err, unix.EISDIR), errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		var st unix.Stat_t
@@ -125,7 +160,7 @@ func (w *walk) unlink(in int, name string) (isDir bool, err error) {
 	return false, &fs.PathError{Op: "remove", Path: name, Err: err}
 }
 
-// enter begins with a directory, which is not a link.
+// enter begins with a directory, which is not a link. One that cannot be opened is removed if it is empty.
 func (w *walk) enter(in int, name string) error {
 	fd, err := w.open(in, name)
 	if errors.Is(err, unix.ENOENT) {
@@ -138,6 +173,9 @@ func (w *walk) enter(in int, name string) error {
 		}
 	}
 	if err != nil {
+		if w.removeEmpty(in, name) == nil {
+			return nil
+		}
 		return &fs.PathError{Op: "open", Path: name, Err: err}
 	}
 	if n := len(w.levels); n >= openMax {
@@ -146,6 +184,18 @@ func (w *walk) enter(in int, name string) error {
 	}
 	w.levels = append(w.levels, &level{name: name, fd: fd, dev: st.Dev, ino: st.Ino, changed: true})
 	return nil
+}
+
+// removeEmpty removes a directory, if it is there.
+func (w *walk) removeEmpty(in int, name string) error {
+	err := again(func() error { return unix.Unlinkat(in, name, unix.AT_REMOVEDIR) })
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err == nil {
+		w.removed()
+	}
+	return err
 }
 
 func (w *walk) open(in int, name string) (fd int, err error) {
@@ -169,9 +219,15 @@ func openUp(in int, name string) {
 	_ = unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), 0o700)
 }
 
+// again reports whether more may be found in a directory.
+func (l *level) again() bool { return l.changed && (l.cutOff || l.passes <= passesMax) }
+
 // list removes the files of a directory, and notes the directories in it, or some of many.
 func (w *walk) list(l *level) error {
-	l.changed = false
+	if !l.cutOff {
+		l.passes++
+	}
+	l.changed, l.cutOff = false, false
 	if _, err := unix.Seek(l.fd, 0, unix.SEEK_SET); err != nil {
 		return &fs.PathError{Op: "read", Path: l.name, Err: err}
 	}
@@ -182,6 +238,9 @@ func (w *walk) list(l *level) error {
 			n, err = unix.ReadDirent(l.fd, buf)
 			return err
 		})
+		if errors.Is(err, unix.ENOENT) { // it was removed itself
+			return nil
+		}
 		if err != nil {
 			return &fs.PathError{Op: "read", Path: l.name, Err: err}
 		}
@@ -191,16 +250,13 @@ func (w *walk) list(l *level) error {
 		_, _, names := unix.ParseDirent(buf[:n], -1, nil)
 		for _, name := range names {
 			isDir, err := w.unlink(l.fd, name)
-			switch {
-			case isDir:
+			if isDir {
 				l.dirs = append(l.dirs, name)
-			case err != nil:
-				w.note(err)
-			default:
-				l.changed = true
 			}
+			w.note(err)
 		}
 	}
+	l.cutOff = true
 	return nil
 }
 
@@ -218,12 +274,11 @@ func (w *walk) leave(above int) error {
 	}
 	w.levels = w.levels[:n]
 	_ = unix.Close(l.fd)
-	err := again(func() error { return unix.Unlinkat(up, l.name, unix.AT_REMOVEDIR) })
-	switch {
-	case err != nil && !errors.Is(err, unix.ENOENT):
+	switch err := w.removeEmpty(up, l.name); {
+	case err != nil:
 		w.note(&fs.PathError{Op: "remove", Path: l.name, Err: err})
-	case n > 0:
-		w.levels[n-1].changed = true
+	case n == 0: // with all that was in it, whoever removed it
+		w.err = nil
 	}
 	return nil
 }

@@ -87,6 +87,9 @@ func TestReadOnlyDirectories(t *testing.T) {
 			t.Fatal(err)
 		}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		if err := os.Mkdir(filepath.Join(tree, "of-root"), 0); err != nil { // it cannot be opened, and is empty
+			t.Fatal(err)
+		}
 		if self, err = copied(self, base); err != nil {
 			t.Fatal(err)
 		}
@@ -161,6 +164,91 @@ func TestTheWayUpOfADirectoryThatWasMoved(t *testing.T) {
 	}
 	if _, err := os.Lstat(filepath.Join(dir, "moved")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestADirectoryThatAnotherRemoves: what is gone is no error, whoever removed it.
+func TestADirectoryThatAnotherRemoves(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "top", "below"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	above, err := unix.Open(dir, unix.O_PATH, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(above)
+	w := &walk{}
+	defer w.close()
+	if err := w.enter(above, "top"); err != nil {
+		t.Fatal(err)
+	}
+	l := w.levels[0]
+	if err := w.list(l); err != nil || len(l.dirs) != 1 {
+		t.Fatalf("in it: %v, %v", l.dirs, err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "top")); err != nil {
+		t.Fatal(err)
+	}
+	w.note(errMoved) // an error of something that is gone now
+	if err := errors.Join(w.enter(l.fd, "below"), w.list(l)); err != nil || l.changed {
+		t.Errorf("changed: %v, %v", l.changed, err)
+	}
+	if err := errors.Join(w.leave(above), w.err); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestADirectoryIntoWhichOthersWrite: its removal comes to an end.
+func TestADirectoryIntoWhichOthersWrite(t *testing.T) {
+	dir := t.TempDir()
+	above, err := unix.Open(filepath.Dir(dir), unix.O_PATH, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(above)
+	w := &walk{}
+	defer w.close()
+	if err := w.enter(above, filepath.Base(dir)); err != nil {
+		t.Fatal(err)
+	}
+	l, lists := w.levels[0], 0
+	for ; l.again() && lists < 100; lists++ {
+		if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.list(l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if lists != 1+passesMax {
+		t.Errorf("it was listed %d times", lists)
+	}
+}
+
+// TestPathsWithoutAName: they are refused.
+func TestPathsWithoutAName(t *testing.T) {
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for _, path := range []string{"", ".", "..", "./", "../..", "a/..", "a/../.."} {
+		if err := In(root, path); !errors.Is(err, fs.ErrInvalid) {
+			t.Errorf("in a root, %q: %v", path, err)
+		}
+	}
+	t.Chdir(dir)
+	for _, path := range []string{"", ".", "a/.."} {
+		if err := All(path); !errors.Is(err, fs.ErrInvalid) {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+	for _, path := range []string{"/", "..", "/..", "a/../.."} { // All itself would remove too much
+		if _, err := clean(path); !errors.Is(err, fs.ErrInvalid) {
+			t.Errorf("%q: %v", path, err)
+		}
 	}
 }
 

@@ -41,10 +41,13 @@ type starter struct {
 	// reaped. The lock is not held meanwhile: a program on a disk that hangs must not keep commands
 	// from being signalled and reaped.
 	forking bool
+
+	ended  chan os.Signal // SIGCHLD
+	reaper sync.WaitGroup
 }
 
 func newStarter(root string) *starter {
-	s := &starter{root: root, work: make(chan func()), waiting: make(map[int]chan<- initcall.Ended)}
+	s := &starter{root: root, work: make(chan func()), waiting: make(map[int]chan<- initcall.Ended), ended: make(chan os.Signal, 1)}
 	_ = unix.SchedGetaffinity(0, &s.cpus)
 	if b, err := os.ReadFile(oomScorePath); err == nil {
 		s.oom = strings.TrimSpace(string(b))
@@ -55,14 +58,21 @@ func newStarter(root string) *starter {
 			f()
 		}
 	}()
-	ended := make(chan os.Signal, 1)
-	signal.Notify(ended, syscall.SIGCHLD)
-	go func() {
-		for range ended {
+	signal.Notify(s.ended, syscall.SIGCHLD)
+	s.reaper.Go(func() {
+		for range s.ended {
 			s.reap()
 		}
-	}()
+	})
 	return s
+}
+
+// stop is for tests: afterwards children are those of others, and nothing may be started.
+func (s *starter) stop() {
+	signal.Stop(s.ended)
+	close(s.ended)
+	s.reaper.Wait()
+	close(s.work)
 }
 
 // start starts a command. Its error is a sentence for the owner.
@@ -271,14 +281,28 @@ func workDir(dir string, user account) (string, error) {
 	if dir != "" && !filepath.IsLocal(dir) {
 		return "", fmt.Errorf("working directory %q is not below %s: give a path without .., or an absolute one that exists", dir, initcall.Workspace)
 	}
-	at := ""
-	for _, part := range strings.Split(filepath.Clean(dir), "/") {
-		at = filepath.Join(at, part)
-		if err := makeFor(root, at, user); err != nil {
-			return "", fmt.Errorf("make working directory %s: %w", dir, err)
-		}
+	if err := makeAllFor(root, dir, user); err != nil {
+		return "", fmt.Errorf("make working directory %s: %w", dir, err)
 	}
 	return filepath.Join(initcall.Workspace, dir), nil
+}
+
+// making is held while a working directory is made: a start would take a directory that another one makes
+// for its own, or put one into it before it is given away.
+var making sync.Mutex
+
+// makeAllFor makes the directories of a path that are not there. One that another start has made is there.
+func makeAllFor(root *os.Root, path string, user account) error {
+	making.Lock()
+	defer making.Unlock()
+	at := ""
+	for _, part := range strings.Split(filepath.Clean(path), "/") {
+		at = filepath.Join(at, part)
+		if err := makeFor(root, at, user); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // makeFor makes a directory that belongs to a user, if it is not there. Other commands may exchange it

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,6 +48,7 @@ func TestAnEndIsNotReapedBeforeItIsWaitedFor(t *testing.T) {
 // TestCommandsStartAndEnd: ends are told also of commands that are over before their fork is.
 func TestCommandsStartAndEnd(t *testing.T) {
 	s := newStarter("")
+	defer s.stop() // it would reap the children of other tests
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -102,6 +104,35 @@ func TestAWorkingDirectoryIsGivenByDescriptor(t *testing.T) {
 		var st unix.Stat_t
 		if err := unix.Lstat(filepath.Join(dir, name), &st); err != nil || st.Uid != want {
 			t.Errorf("%s belongs to %d, want %d: %v", name, st.Uid, want, err)
+		}
+	}
+}
+
+// TestCommandsThatStartAtOnceShareANewDirectory: none takes what another makes for exchanged.
+func TestCommandsThatStartAtOnceShareANewDirectory(t *testing.T) {
+	user := account{uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}
+	if os.Geteuid() == 0 {
+		user = account{uid: 65534, gid: 65534}
+	}
+	for range 50 {
+		dir := t.TempDir()
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		var starts sync.WaitGroup
+		for range 8 {
+			starts.Go(func() {
+				if err := makeAllFor(root, "a/b/c", user); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		starts.Wait()
+		var st unix.Stat_t
+		if err := unix.Lstat(filepath.Join(dir, "a/b/c"), &st); err != nil || st.Uid != user.uid {
+			t.Fatalf("it belongs to %d: %v", st.Uid, err)
 		}
 	}
 }
