@@ -40,13 +40,15 @@ func (s *Store) settleLater(ids ...uint64) {
 	}
 }
 
-// settle goes on until every snapshot that was taken is on disk, or a sync has failed.
+// settle goes on until every snapshot that was taken is on disk, or is known not to be, and that is
+// written down.
 func (s *Store) settle() {
 	var toNote []uint64 // those on disk whose records do not say so
+	distrusted := false // a sync has failed, and that is not written down
 	failed := false     // at the last round
 	for !s.isClosed() { // the next store goes on
 		time.Sleep(s.settleDelay)
-		toSync, goOn := s.nextUnsettled(len(toNote) > 0)
+		toSync, goOn := s.nextUnsettled(distrusted || len(toNote) > 0)
 		if !goOn {
 			return
 		}
@@ -61,11 +63,15 @@ func (s *Store) settle() {
 			s.settleLater(toSync...)
 		default:
 			s.distrust(err)
-			return
+			distrusted, err = true, nil
+		}
+		if distrusted {
+			err = s.noteSuspect()
+			distrusted = err != nil
 		}
 		toNote, err = s.noteSettled(toNote, err)
 		if err != nil && !failed {
-			s.log.Warn("snapshots would not outlive a loss of power yet; trying again", "error", err)
+			s.log.Warn("what is known of snapshots on disk cannot be written down yet; trying again", "error", err)
 		}
 		failed = err != nil
 	}
@@ -79,16 +85,6 @@ func (s *Store) distrust(err error) {
 	s.suspect, s.unsettled = true, nil
 	s.mu.Unlock()
 	s.log.Error("the files of snapshots were not written to disk: those taken last, and all that are taken before the machine starts again, are lost when it stops", "error", err)
-	for failed := false; ; time.Sleep(s.settleDelay) {
-		err := s.noteSuspect()
-		if err == nil {
-			return
-		}
-		if !failed {
-			s.log.Error("the next agent would not know that a sync has failed; trying to write that down again", "error", err)
-		}
-		failed = true
-	}
 }
 
 func (s *Store) noteSuspect() error {
@@ -97,7 +93,10 @@ func (s *Store) noteSuspect() error {
 	if s.closed {
 		return nil
 	}
-	return s.write(filepath.Join(s.dir, suspectName), suspicion{s.boot})
+	if err := s.write(filepath.Join(s.dir, suspectName), suspicion{s.boot}); err != nil {
+		return fmt.Errorf("the next agent would not know that a sync has failed: %w", err)
+	}
+	return nil
 }
 
 // readSuspect finds out whether a sync has failed in this boot.

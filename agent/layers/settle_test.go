@@ -115,6 +115,37 @@ func TestASyncThatCouldNotBeginIsTriedAgain(t *testing.T) {
 	}
 }
 
+// What was on disk before a sync failed is noted, also where it could not be noted before.
+func TestWhatIsOnDiskIsNotedAfterAFailure(t *testing.T) {
+	p := newPlace(t)
+	p.make("one", 70001)
+	var syncs, refused atomic.Int32
+	p.OnSync(func() error {
+		if syncs.Add(1) > 1 {
+			return syscall.EIO
+		}
+		return nil
+	})
+	p.OnWrite(func(path string) error {
+		if path == p.snapshotRecord(1) && syncs.Load() == 1 {
+			refused.Add(1)
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	p.take(1, 11, "one")
+	p.eventually("its record cannot be written", func() bool { return refused.Load() > 0 })
+	p.take(2, 11, "one")
+	p.eventually("the first snapshot is on disk", func() bool { return p.bootOf(1) == "" })
+	p.eventually("the failure is written down", func() bool { return !p.Settling() })
+	if p.bootOf(2) == "" {
+		t.Error("the second snapshot counts as being on disk")
+	}
+	if _, err := os.Lstat(p.suspect()); err != nil {
+		t.Error(err)
+	}
+}
+
 // suspect is the file that says that a sync has failed.
 func (p *place) suspect() string { return filepath.Join(p.dir, "store", "suspect") }
 

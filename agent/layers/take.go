@@ -37,11 +37,9 @@ func (s *Store) Take(ctx context.Context, id uint64, root string, trajectory uin
 	if err != nil {
 		return fmt.Errorf("take a snapshot: %w", err)
 	}
-	if err := s.write(s.record(snapshotsName, id), snapshot{Layers: layers, Root: root, Boot: s.boot}); err != nil {
-		return err
-	}
-	s.settleLater(id)
-	return nil
+	err = s.write(s.record(snapshotsName, id), snapshot{Layers: layers, Root: root, Boot: s.boot})
+	s.settleLater(id) // its record may be there in spite of an error
+	return err
 }
 
 // setAside makes a plain directory a layer, with an overlay in its place.

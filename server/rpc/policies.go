@@ -69,14 +69,24 @@ func (s *Server) PublishVersion(ctx context.Context, req *rotav1.PublishVersionR
 // policy is to have if it has none.
 func (s *Server) policyOwner(ctx context.Context, verb, policy, fresh string) (string, error) {
 	c := callerOf(ctx)
-	if c == nil || c.may.Allows("policy", verb, "") {
+	if c == nil {
+		return "", nil
+	}
+	now := *c // the call may have waited for long
+	if f := s.resolve(&now); f != nil {
+		return "", f
+	}
+	if now.may.Allows("policy", verb, "") {
 		return "", nil
 	}
 	owner := cmp.Or(s.ownerOf(policy), fresh)
-	if owner == "" || !c.may.Allows("policy", verb, owner) {
-		return "", rightMissing(c, right{noun: "policy", verb: verb}, "")
+	if owner != "" && now.may.Allows("policy", verb, owner) {
+		return owner, nil
 	}
-	return owner, nil
+	if _, err := s.policy(policy); err != nil {
+		return "", err
+	}
+	return "", rightMissing(c, right{noun: "policy", verb: verb}, "")
 }
 
 // fedPolicy is policyOwner for a rollout: without a right to the policy, it must be one of the
@@ -121,6 +131,9 @@ func (s *Server) GetPolicy(ctx context.Context, req *rotav1.GetPolicyRequest) (*
 		return nil, err
 	}
 	p, err := s.policy(req.Policy)
+	if c := callerOf(ctx); c != nil && err == nil && !c.may.Allows("policy", rights.Read, p.Namespace) {
+		return nil, rightMissing(c, right{noun: "policy", verb: rights.Read}, "") // it is another one by now
+	}
 	return &rotav1.GetPolicyResponse{Policy: p}, err
 }
 

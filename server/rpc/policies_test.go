@@ -5,8 +5,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
@@ -175,5 +177,29 @@ func TestOneCallerLeavesRoomForOthers(t *testing.T) {
 	}
 	if err := open(b, "b"); err != nil {
 		t.Errorf("another caller: %v", err)
+	}
+}
+
+// TestAWaitForABatchEndsWithTheRight: who waits for long is asked for the right again.
+func TestAWaitForABatchEndsWithTheRight(t *testing.T) {
+	s, a, _ := teams(t)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := a.Rollouts.GetBatch(t.Context(), &rotav1.GetBatchRequest{Policy: "pa", Step: 1, Groups: 1, Wait: durationpb.New(time.Hour)})
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		t.Fatalf("with the right: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	s.token("team-a", allow("b", "policy", rights.Any)) // the policy changes, the first token stays
+	select {
+	case err := <-ended:
+		if reasonOf(err) != "RIGHT_MISSING" {
+			t.Errorf("without the right: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the wait goes on without the right")
 	}
 }

@@ -44,6 +44,8 @@ func (s *Server) GetBatch(ctx context.Context, req *rotav1.GetBatchRequest) (*ro
 	}
 	over := time.NewTimer(req.Wait.AsDuration())
 	defer over.Stop()
+	recheck := time.NewTicker(recheckPeriod) // of the rights, which may be lost meanwhile
+	defer recheck.Stop()
 	for {
 		changed := s.Events.policies.wait()
 		resp, err := s.tryBatch(ctx, req)
@@ -54,6 +56,7 @@ func (s *Server) GetBatch(ctx context.Context, req *rotav1.GetBatchRequest) (*ro
 		select {
 		case <-changed:
 		case <-reviewOver(f):
+		case <-recheck.C:
 		case <-over.C:
 			return nil, err
 		case <-s.draining.Done():
@@ -74,14 +77,14 @@ func reviewOver(f *failure) <-chan time.Time {
 
 // tryBatch takes the batch of a step if it can be taken, as far as this server knows.
 func (s *Server) tryBatch(ctx context.Context, req *rotav1.GetBatchRequest) (*rotav1.GetBatchResponse, error) {
+	owner, err := s.policyOwner(ctx, rights.Submit, req.Policy, "")
+	if err != nil {
+		return nil, err
+	}
 	var missing *logv1.Result
 	s.Machine.View(func(st *state.State) { missing = fsm.GroupsMissing(st, req.Policy, req.Step, req.Groups) })
 	if missing != nil {
 		return nil, refused(missing.Refusal)
-	}
-	owner, err := s.policyOwner(ctx, rights.Submit, req.Policy, "")
-	if err != nil {
-		return nil, err
 	}
 	result, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_TakeBatch{TakeBatch: &logv1.TakeBatch{Policy: req.Policy, Step: req.Step, Groups: req.Groups, PolicyOwner: owner}}})
 	if err != nil {
