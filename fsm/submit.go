@@ -226,10 +226,8 @@ func (x *execution) enqueue(a *state.Action) {
 
 // namespace looks a namespace up by name; empty is "default".
 func (x *execution) namespace(name string) (*state.Namespace, *logv1.Result) {
-	if name == "" {
-		name = defaultName
-	}
-	if ns := x.s.NamespaceByName(name); ns != nil {
+	name = cmp.Or(name, defaultName)
+	if ns := x.named(name); ns != nil {
 		return ns, nil
 	}
 	return nil, refuse(codeNotFound, "NAMESPACE_NOT_FOUND", "namespace %q does not exist; create it with: rota operator namespace create %s", name, name)

@@ -11,8 +11,8 @@ import (
 )
 
 // crashMax is how long to wait for somebody to come by a failpoint. Half of the windows are of the
-// other kind of member, and some of the others are rare, so there are many tries: five fail once in
-// a hundred times.
+// other kind of member, and some of the others are rare, so there are many tries: with five, two of
+// three runs of crash-points were void.
 const (
 	crashMax   = 3 * time.Second
 	crashTries = 15

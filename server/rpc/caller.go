@@ -336,7 +336,7 @@ func (s *Server) checkCaller(next http.Handler) http.Handler {
 			s.auditRefusal(c, r.URL.Path, refusal)
 		} else {
 			var release func()
-			if release, refusal = s.takeCall(c, r.URL.Path); refusal == nil {
+			if release, refusal = s.takeCall(c); refusal == nil {
 				defer release()
 			}
 		}

@@ -1,17 +1,15 @@
 package rpc
 
 import (
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
 
-	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/pki"
 )
 
 // callsMax is how many calls of clients a server has under way, streams and calls that wait among
-// them. Each takes some 20 KiB.
+// them.
 const callsMax = 65536
 
 // callsRetry is when a caller with too many calls may try again.
@@ -21,9 +19,8 @@ const callsRetry = time.Second
 // are too many. Operators, servers and agents are not counted: the cluster goes on and can be
 // operated whatever its clients do. Neither are callers without an identity, who are all on this
 // machine.
-func (s *Server) takeCall(c *caller, path string) (release func(), _ *failure) {
-	if c.kind == byNothing || c.kind == byCertificate && c.role != pki.RoleClient ||
-		strings.HasPrefix(path, "/"+rotav1connect.AgentServiceName+"/") {
+func (s *Server) takeCall(c *caller) (release func(), _ *failure) {
+	if c.kind == byNothing || c.kind == byCertificate && c.role != pki.RoleClient {
 		return func() {}, nil
 	}
 	if release, ok := s.calls.Take(c.key()); ok {

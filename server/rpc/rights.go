@@ -324,8 +324,8 @@ func ofPolicy(st *state.State, req protoreflect.Message) ([]string, bool) {
 	if p == nil {
 		return nil, false
 	}
-	if owner := st.OwnerOf(p); owner != nil {
-		return []string{owner.Name}, true
+	if owner := ownerName(st, p); owner != "" {
+		return []string{owner}, true
 	}
 	return nil, true
 }
