@@ -169,6 +169,7 @@ func (m *Model) grantGang(first *action) error {
 		return fmt.Errorf("action %d was granted before the first of its gang %d", first.ID, first.Gang)
 	}
 	var nodes []*node
+	var passed []bypass
 	for _, a := range members {
 		e, ok := m.peek()
 		if !ok || e.Kind != state.EventAction || e.Subject != uint64(a.ID) || state.ActionState(e.State) != state.ActionRunning {
@@ -185,6 +186,7 @@ func (m *Model) grantGang(first *action) error {
 			if nodes = append(nodes, n); m.gangRoom(a, n, false) < 1 {
 				return fmt.Errorf("action %d of gang %d was granted on node %s, where there is no room for it", a.ID, a.Gang, n.Name)
 			}
+			passed = m.passedOn(n, first, passed)
 		} else if a.GangSpread {
 			return fmt.Errorf("action %d of gang %d was granted on node %s, where another one is", a.ID, a.Gang, n.Name)
 		}
@@ -197,7 +199,12 @@ func (m *Model) grantGang(first *action) error {
 			return err
 		}
 	}
-	return m.gangPasses(first, nodes)
+	for _, b := range passed {
+		if err := m.pass(b.older, first, b.node); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // gangTurn: an older gang that asks for no more of nodes without GPUs goes first. The start counts
@@ -231,20 +238,21 @@ func (m *Model) gangTurn(first *action, n *node) error {
 // wentAside: it has waited aside since some moment of this entry, which is not told.
 func (m *Model) wentAside(a *action) bool { return !a.Aside && m.staysAside(a) }
 
-// gangPasses counts whom a gang passes by: who waits for one of its nodes, each once.
-func (m *Model) gangPasses(first *action, nodes []*node) error {
-	var passed []*action
-	for _, n := range nodes {
-		older := m.waitsForNode(n)
-		if older == nil || older.ID > first.ID || slices.Contains(passed, older) {
-			continue
-		}
-		passed = append(passed, older)
-		if err := m.pass(older, first, n); err != nil {
-			return err
-		}
+// bypass is an older action that a gang passes by, with the node for which it waits.
+type bypass struct {
+	older *action
+	node  *node
+}
+
+// passedOn adds whom a gang passes by on a node of which it has taken nothing yet, if that is nobody
+// whom it passes by elsewhere. One that still fits there and waits for more cores is not passed by,
+// though it may not fit any more when the gang has started: it could have started before.
+func (m *Model) passedOn(n *node, first *action, passed []bypass) []bypass {
+	older := m.waitsForNode(n)
+	if older == nil || older.ID > first.ID || slices.ContainsFunc(passed, func(b bypass) bool { return b.older == older }) {
+		return passed
 	}
-	return nil
+	return append(passed, bypass{older, n})
 }
 
 // passGang counts the start of a younger action on a node before a gang that could do with it.

@@ -207,8 +207,8 @@ func (m *Model) learnTakes() error {
 			row := m.s.Action(a.ID)
 			took := row != nil && row.QuotasHeld > a.QuotasHeld && int(a.QuotasHeld) < len(row.QuotaKeys)
 			switch {
-			case !took && (m.cannotTake(a) || m.justJoined(a)):
-				continue
+			case !took && (m.cannotTake(a) || m.justJoined(a) || row == nil || row.State.Final()):
+				continue // or it ends in this entry, maybe before others took theirs
 			case !took:
 				if younger := m.tookLater(q, a); younger != nil {
 					return fmt.Errorf("action %d was given units of quota %s before action %d, which is older", younger.ID, q.name, a.ID)

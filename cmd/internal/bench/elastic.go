@@ -107,7 +107,7 @@ type elastic struct {
 // rota, with fixed widths, and in equal shares without rota. The policies take turns in
 // each round, in an order that rotates. each is told of every turn.
 func Elastic(ctx context.Context, o ElasticOptions, each func(round int, policy string, meanMS float64)) (*ElasticResult, error) {
-	e := &elastic{o: o, unit: spin.UnitTime(), meter: spin.NewMeter()}
+	e := &elastic{o: o, meter: spin.NewMeter()}
 	defer e.stop()
 	if err := e.start(ctx); err != nil {
 		return nil, err
@@ -136,6 +136,9 @@ func Elastic(ctx context.Context, o ElasticOptions, each func(round int, policy 
 // start starts the cluster and the supervisor for equal shares.
 func (e *elastic) start(ctx context.Context) (err error) {
 	if e.binary, err = devcluster.Binary(e.o.Cluster.Binary); err != nil {
+		return err
+	}
+	if e.unit, err = UnitTime(ctx, e.binary); err != nil {
 		return err
 	}
 	if e.h, err = startCluster(ctx, e.o.Cluster, 1); err != nil {

@@ -98,6 +98,20 @@ func TestOwnCommand(t *testing.T) {
 	}
 }
 
+// The unit of work is that of the process which runs suites, not of this one with its race
+// detector.
+func TestUnitTime(t *testing.T) {
+	unit, err := UnitTime(t.Context(), rotatest.Binary(t))
+	if err != nil || unit <= 0 {
+		t.Fatal(unit, err)
+	}
+	for binary, want := range map[string]string{"/bin/false": "exit status 1", "/bin/echo": "says"} {
+		if _, err := UnitTime(t.Context(), binary); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error with %q", binary, err, want)
+		}
+	}
+}
+
 // Real suites on a real cluster, and beside it: all end, only the resized ones change
 // their cores, and the cost of a resize is something.
 func TestElastic(t *testing.T) {
@@ -108,8 +122,7 @@ func TestElastic(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	// Far more arrives than the cores can do, and every suite is long: so suites meet, and one that
-	// is left alone goes on for long enough to be given more. A machine that was busy while the unit
-	// of work was measured makes all of them shorter than asked for.
+	// is left alone goes on for long enough to be given more.
 	o := ElasticOptions{Cluster: ClusterOptions{Binary: rotatest.Binary(t), Dir: t.TempDir()},
 		Rounds: 2, Suites: 3, Load: 4, Work: 1500 * time.Millisecond, Serial: 0.1, Seed: 1, Widths: []int{2}}
 	var turns []string

@@ -1,11 +1,15 @@
 package bench
 
 import (
+	"context"
+	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,6 +26,20 @@ type SuiteReport struct {
 	Resizes int64 `json:"resizes"`
 	// Switches are the context switches of its threads.
 	Switches int64 `json:"switches"`
+}
+
+// UnitTime asks the binary that runs suites how long a unit of work takes. This process may be
+// built otherwise, with the race detector for example, which makes a unit many times as long.
+func UnitTime(ctx context.Context, binary string) (time.Duration, error) {
+	out, err := exec.CommandContext(ctx, binary, "bench", "suite", "--measure-unit").Output()
+	if err != nil {
+		return 0, fmt.Errorf("measure a unit of work: %w", err)
+	}
+	unit, err := time.ParseDuration(strings.TrimSpace(string(out)))
+	if err != nil || unit <= 0 {
+		return 0, fmt.Errorf("measure a unit of work: %s says %q", binary, out)
+	}
+	return unit, nil
 }
 
 // Run does the work.

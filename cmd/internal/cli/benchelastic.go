@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"rota/cmd/internal/bench"
+	"rota/cmd/internal/spin"
 )
 
 func (a *app) benchElasticCmd() *cobra.Command {
@@ -102,12 +103,20 @@ func writeElastic(w io.Writer, r *bench.ElasticResult) {
 // suiteCmd is the suite that the benchmark runs.
 func (a *app) suiteCmd() *cobra.Command {
 	var s bench.Suite
+	var measure bool
 	cmd := &cobra.Command{
 		Use: "suite", Short: "Compute, and say how often the cores changed", Args: exactly(), Hidden: true,
-		RunE: func(*cobra.Command, []string) error { return writeJSON(a.out, s.Run()) },
+		RunE: func(*cobra.Command, []string) error {
+			if measure {
+				_, err := fmt.Fprintln(a.out, spin.UnitTime())
+				return err
+			}
+			return writeJSON(a.out, s.Run())
+		},
 	}
 	cmd.Flags().IntVar(&s.Serial, "serial", 0, "units of work that are done one after the other")
 	cmd.Flags().IntVar(&s.Parallel, "parallel", 1, "units of work that all workers do")
 	cmd.Flags().IntVar(&s.Workers, "workers", 1, "number of workers")
+	cmd.Flags().BoolVar(&measure, "measure-unit", false, "print how long a unit takes and do no more")
 	return cmd
 }

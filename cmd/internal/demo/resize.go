@@ -15,7 +15,6 @@ import (
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/cmd/internal/bench"
 	"rota/cmd/internal/devcluster"
-	"rota/cmd/internal/spin"
 )
 
 // Resizing is how many cores a suite had while it ran: alone, beside another, which is
@@ -55,7 +54,13 @@ func (d *demo) resize(ctx context.Context) error {
 		return nil
 	}
 	d.progress.begin("running suites grow and shrink: a letter for each core", 0, nil)
-	l := &live{demo: d, cpus: node.Node.FreeCpus, unit: spin.UnitTime()}
+	l := &live{demo: d, cpus: node.Node.FreeCpus}
+	if l.binary, err = devcluster.Binary(d.options.Binary); err != nil {
+		return err
+	}
+	if l.unit, err = bench.UnitTime(ctx, l.binary); err != nil {
+		return err
+	}
 	d.resizing, err = l.show(ctx)
 	return err
 }
@@ -63,6 +68,7 @@ func (d *demo) resize(ctx context.Context) error {
 // live watches suites that run, and shows each change of their cores.
 type live struct {
 	*demo
+	binary  string   // of suites
 	cpus    []uint32 // of the node
 	unit    time.Duration
 	suites  []*liveSuite
@@ -120,12 +126,8 @@ func (l *live) show(ctx context.Context) (*Resizing, error) {
 
 // arrive submits a suite that takes so long if it has all cores.
 func (l *live) arrive(ctx context.Context, letter string, takes time.Duration) (*liveSuite, error) {
-	binary, err := devcluster.Binary(l.options.Binary)
-	if err != nil {
-		return nil, err
-	}
 	units := int(takes/l.unit) * len(l.cpus)
-	spec := l.rota.spec([]string{binary, "bench", "suite", "--workers", "{{cores}}", "--parallel", strconv.Itoa(units)})
+	spec := l.rota.spec([]string{l.binary, "bench", "suite", "--workers", "{{cores}}", "--parallel", strconv.Itoa(units)})
 	spec.Name = "suite-" + letter
 	spec.Resources = &rotav1.Resources{Cores: proto.Uint32(1), MaxCores: uint32(len(l.cpus))}
 	ids, err := l.rota.submit(ctx, spec)
