@@ -30,7 +30,7 @@ type machine struct {
 	mu      sync.Mutex
 	changed broadcaster
 	state   machineState
-	block   chan struct{}      // Apply waits for it if not nil
+	block   chan struct{}      // Apply waits for it if not nil: see hold
 	level   func() state.Level // LevelMin if nil
 }
 
@@ -41,9 +41,21 @@ type machineState struct {
 	Hash    uint64
 }
 
+// hold has Apply wait until release is called.
+func (m *machine) hold() (release func()) {
+	block := make(chan struct{})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.block = block
+	return func() { close(block) }
+}
+
 func (m *machine) Apply(l *raft.Log) any {
-	if m.block != nil {
-		<-m.block
+	m.mu.Lock()
+	block := m.block
+	m.mu.Unlock()
+	if block != nil {
+		<-block
 	}
 	var entry logv1.Entry
 	if err := entry.UnmarshalVT(l.Data); err != nil {

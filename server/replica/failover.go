@@ -88,32 +88,58 @@ func (r *Replica) refused(address string) bool {
 	return errors.Is(r.cfg.Probe(ctx, address), syscall.ECONNREFUSED)
 }
 
-// succeed stands for election in this server's turn: followers are staggered by
-// rank, so that they do not split the vote.
+// behindMax are the entries that a server may still have to apply when it stands for election in its
+// turn. A leader has far fewer on their way (Config.Pipeline).
+const behindMax = 64
+
+// succeed stands for election in this server's turn: followers are staggered, so that they do not
+// split the vote. A server that was started a moment ago and still applies its log lets all others
+// stand before it: a leader is of no use before it has applied its log.
 func (r *Replica) succeed(id raft.ServerID, address raft.ServerAddress) {
-	rank, ok := r.rank(id)
-	if !ok || !r.waitReplaced(address, time.Duration(rank)*r.cfg.FailoverStagger) {
+	voters := r.voters()
+	turn := turnAfter(voters, string(id), r.cfg.ServerID)
+	if turn < 0 {
 		return
+	}
+	waited := 0
+	for ; waited < turn || waited < turn+len(voters) && r.behind(); waited++ {
+		if !r.waitReplaced(address, r.cfg.FailoverStagger) {
+			return
+		}
 	}
 	if r.raft.State() != raft.Follower || r.quarantine.active.Load() || r.guard.err() != nil {
 		return
 	}
-	if rank > 0 && !r.refused(string(address)) {
+	if waited > 0 && !r.refused(string(address)) {
 		return // it is back
 	}
-	r.logger.Info("the leader's process is gone: standing for election", "leader", address, "rank", rank)
+	r.logger.Info("the leader's process is gone: standing for election", "leader", address, "turn", waited)
 	r.trans.inject(r.header())
 }
 
-// rank is this server's place among the voters that remain without the leader.
-func (r *Replica) rank(leader raft.ServerID) (int, bool) {
-	var ids []string
+func (r *Replica) behind() bool {
+	return r.raft.LastIndex() > r.cfg.Machine.Applied()+behindMax
+}
+
+func (r *Replica) voters() (ids []string) {
 	for _, s := range r.members().servers {
-		if s.Suffrage == raft.Voter && s.ID != leader {
+		if s.Suffrage == raft.Voter {
 			ids = append(ids, string(s.ID))
 		}
 	}
-	slices.SortFunc(ids, strings.Compare)
-	i := slices.Index(ids, r.cfg.ServerID)
-	return i, i >= 0
+	return ids
+}
+
+// turnAfter is how many voters stand for election before one when a leader is gone, -1 if it does
+// not vote. Those whose IDs come after the leader's are first: when leaders fail one after the other
+// and come back, the one that came back last is the last to lead again.
+func turnAfter(voters []string, leader, id string) int {
+	voters = slices.DeleteFunc(slices.Clone(voters), func(v string) bool { return v == leader })
+	slices.SortFunc(voters, func(a, b string) int {
+		if (a > leader) != (b > leader) {
+			return strings.Compare(b, a)
+		}
+		return strings.Compare(a, b)
+	})
+	return slices.Index(voters, id)
 }

@@ -44,6 +44,51 @@ func TestFastFailover(t *testing.T) {
 	}
 }
 
+// A follower that still applies its log lets another one stand first: the cluster goes on without
+// waiting for that.
+func TestFailoverPassesOverWhoIsBehind(t *testing.T) {
+	c := newCluster(t, 3, func(cfg *Config) {
+		cfg.HeartbeatTimeout, cfg.LeaderLease = 3*time.Second, 3*time.Second
+	})
+	lead := c.leader()
+	var next, other *node
+	for _, f := range c.followers() {
+		if turnAfter(f.replica.voters(), lead.id, f.id) == 0 {
+			next = f
+		} else {
+			other = f
+		}
+	}
+	release := next.machine.hold()
+	t.Cleanup(release) // before the nodes are stopped
+	for i := range behindMax + 16 {
+		c.propose(lead, fmt.Sprint("entry ", i))
+	}
+	eventually(t, "the follower is behind", next.replica.behind)
+	c.kill(lead)
+	eventually(t, "another one leads", other.replica.IsLeader)
+	if _, err := other.replica.Propose(c.ctx(), create("after")); err != nil {
+		t.Error(err)
+	}
+}
+
+// Who comes after the leader stands first, so the one that led before it comes last.
+func TestTurnAfter(t *testing.T) {
+	voters := []string{"c", "a", "d", "b"}
+	for leader, want := range map[string]string{"a": "bcd", "b": "cda", "c": "dab", "d": "abc", "x": "abcd"} {
+		for i, id := range want {
+			if got := turnAfter(voters, leader, string(id)); got != i {
+				t.Errorf("after %s, the turn of %c is %d, want %d", leader, id, got, i)
+			}
+		}
+		for _, id := range []string{leader, "stranger"} {
+			if got := turnAfter(voters, leader, id); got != -1 {
+				t.Errorf("after %s, the turn of %s is %d", leader, id, got)
+			}
+		}
+	}
+}
+
 // elect has one node after another stand for election until one leads: their time-outs
 // may be longer than a test.
 func (c *cluster) elect() *node {

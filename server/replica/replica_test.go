@@ -186,7 +186,7 @@ func TestOverload(t *testing.T) {
 	c := newCluster(t, 1, func(cfg *Config) { cfg.QueueBytes = 2000 })
 	lead := c.leader()
 	c.propose(lead, "first")
-	lead.machine.block = make(chan struct{})
+	release := lead.machine.hold()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var accepted, refused int
@@ -209,7 +209,7 @@ func TestOverload(t *testing.T) {
 		}()
 	}
 	eventually(t, "some are refused", func() bool { mu.Lock(); defer mu.Unlock(); return refused > 0 })
-	close(lead.machine.block)
+	release()
 	wg.Wait()
 	if got := len(lead.machine.view().Names); got != accepted+1 {
 		t.Errorf("%d applied, %d accepted: a refused proposal was applied or an accepted one lost", got-1, accepted)
