@@ -67,9 +67,9 @@ func (x *execution) mayName(ns state.NamespaceID, fresh int) *logv1.Result {
 	if all+fresh > state.ClassesMax {
 		return refuse(codeResourceExhausted, "TOO_MANY_CLASSES", "%d classes are known, and %d more would be too many (at most %d): name kinds of actions, not single ones, or delete classes with: rota class delete", all, fresh, state.ClassesMax)
 	}
-	if own := x.s.ClassesOf(ns); !x.mayHaveMore(state.ClassesMax, all+fresh-1, own+fresh-1) {
+	if !x.mayHaveMore(state.ClassesMax, all+fresh-1, func() int { return x.s.ClassesOf(ns) + fresh - 1 }) {
 		return refuse(codeResourceExhausted, "TOO_MANY_CLASSES", "namespace %q has %d classes, and with %d more it would have more than are left for other namespaces (%d for all): name kinds of actions, not single ones, or delete classes with: rota class delete",
-			x.s.Namespace(ns).Name, own, fresh, state.ClassesMax)
+			x.s.Namespace(ns).Name, x.s.ClassesOf(ns), fresh, state.ClassesMax)
 	}
 	return nil
 }

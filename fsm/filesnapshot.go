@@ -90,11 +90,11 @@ func (x *execution) roomForSnapshot(t *state.Trajectory) *logv1.Result {
 	switch {
 	case onNode >= state.FileSnapshotsPerNodeMax:
 		return refuse(codeResourceExhausted, "TOO_MANY_SNAPSHOTS", "node %s has %d snapshots, which is the limit; delete some with: rota snapshot delete", x.s.Node(t.Node).Name, onNode)
-	case !x.mayHaveMore(state.FileSnapshotsPerNodeMax, onNode, ofOwn):
+	case !x.mayHaveMore(state.FileSnapshotsPerNodeMax, onNode, func() int { return ofOwn }):
 		return refuse(codeResourceExhausted, "TOO_MANY_SNAPSHOTS", "node %s has %d snapshots of the namespace, and other namespaces may have the %d that are left; delete some with: rota snapshot delete",
 			x.s.Node(t.Node).Name, ofOwn, state.FileSnapshotsPerNodeMax-onNode)
 	}
-	if live, own := x.s.LiveFileSnapshots(t.Namespace); !x.mayHaveMore(state.FileSnapshotsMax, live, own) {
+	if live, own := x.s.LiveFileSnapshots(t.Namespace); !x.mayHaveMore(state.FileSnapshotsMax, live, func() int { return own }) {
 		return refuse(codeResourceExhausted, "TOO_MANY_SNAPSHOTS", "the namespace has %d snapshots, and other namespaces may have the %d that are left; delete some with: rota snapshot delete", own, state.FileSnapshotsMax-live)
 	}
 	if x.s.FileSnapshotCount() < state.FileSnapshotsMax {

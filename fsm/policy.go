@@ -26,7 +26,7 @@ func (x *execution) claim(name string, ns *state.Namespace, owner string) (*stat
 	is := ns
 	if known := x.s.Policy(name); known != nil {
 		is = x.s.OwnerOf(known)
-	} else if ns != nil && !x.mayHaveMore(state.PoliciesMax, x.s.PolicyCount(), x.s.PoliciesOf(ns.ID)) {
+	} else if ns != nil && !x.mayHaveMore(state.PoliciesMax, x.s.PolicyCount(), func() int { return x.s.PoliciesOf(ns.ID) }) {
 		return nil, refuse(codeResourceExhausted, "TOO_MANY_POLICIES", "namespace %q has %d policies, and other namespaces may have the %d that are left; use one of them again",
 			ns.Name, x.s.PoliciesOf(ns.ID), state.PoliciesMax-x.s.PolicyCount())
 	}

@@ -52,7 +52,7 @@ func (x *execution) mayRemember(of *state.Namespace) *logv1.Result {
 	switch {
 	case all >= most:
 		return retryAfter(refuse(codeResourceExhausted, "TOO_MANY_REQUESTS", "%d request IDs are remembered already; use earlier expire_times", all), requestsFullRetryLag)
-	case of != nil && !x.mayHaveMore(most, all, x.s.RequestsOf(of.ID)):
+	case of != nil && !x.mayHaveMore(most, all, func() int { return x.s.RequestsOf(of.ID) }):
 		return retryAfter(refuse(codeResourceExhausted, "TOO_MANY_REQUESTS",
 			"%d request IDs of namespace %q are remembered, and others may have the %d that are left; use earlier expire_times", x.s.RequestsOf(of.ID), of.Name, most-all), requestsFullRetryLag)
 	}
@@ -60,9 +60,10 @@ func (x *execution) mayRemember(of *state.Namespace) *logv1.Result {
 }
 
 // mayHaveMore reports whether a namespace that has some of what is bounded for the cluster may have
-// one more: from LevelResizing on, none has more than is left for the others.
-func (x *execution) mayHaveMore(most, all, own int) bool {
-	return x.s.Meta().Level < state.LevelResizing || x.s.NamespaceCount() == 1 || share.Room(most, all, own)
+// one more: from LevelResizing on, none has more than is left for the others. As long as not even half
+// is taken, nobody can have that, and what it has is not counted.
+func (x *execution) mayHaveMore(most, all int, own func() int) bool {
+	return x.s.Meta().Level < state.LevelResizing || 2*all < most || x.s.NamespaceCount() == 1 || share.Room(most, all, own())
 }
 
 // remember keeps an accepted request for its replays.

@@ -107,7 +107,7 @@ func (x *execution) mayBeSpread(ns state.NamespaceID, group, label string) *logv
 	case labels >= state.SpreadLabelsMax:
 		return retryAfter(refuse(codeResourceExhausted, "TOO_MANY_SPREAD_LABELS",
 			"open trajectories are spread over %d labels, which is the limit; use one of theirs, or leave spread_group empty", labels), 1_000_000_000)
-	case !x.mayHaveMore(state.SpreadLabelsMax, labels, x.s.SpreadsOf(ns)):
+	case !x.mayHaveMore(state.SpreadLabelsMax, labels, func() int { return x.s.SpreadsOf(ns) }):
 		return retryAfter(refuse(codeResourceExhausted, "TOO_MANY_SPREAD_LABELS",
 			"open trajectories of the namespace are spread over %d labels, and other namespaces may have the %d that are left; use one that is in use, or leave spread_group empty", x.s.SpreadsOf(ns), state.SpreadLabelsMax-labels), 1_000_000_000)
 	}

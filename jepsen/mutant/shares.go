@@ -35,7 +35,7 @@ var shares = []Mutant{
 	{
 		Name:  "one-namespace-takes-all",
 		Bug:   "a namespace takes all of what is bounded for the cluster: request IDs, classes, labels",
-		Edits: []Edit{{"fsm/request.go", "x.s.NamespaceCount() == 1 || share.Room(most, all, own)", "x.s.NamespaceCount() == 1 || share.Room(most, all, 0)"}},
+		Edits: []Edit{{"fsm/request.go", "x.s.NamespaceCount() == 1 || share.Room(most, all, own())", "x.s.NamespaceCount() == 1 || share.Room(most, all, 0)"}},
 		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestNoNamespaceFillsWhatAllShare"}},
 	},
 	{

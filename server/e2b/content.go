@@ -193,7 +193,7 @@ func (u *upload) store(to string, body io.Reader) (written, error) {
 		}
 		if n > 0 || at == 0 {
 			_, err := u.files.WriteFile(u.ctx, &rotav1.WriteFileRequest{
-				TrajectoryId: u.id, Path: relative, Offset: at, Data: u.buffer[:n], Truncate: true, Parents: at == 0,
+				TrajectoryId: u.id, Path: relative, Offset: at, Data: u.buffer[:n], Truncate: at == 0, Parents: at == 0,
 			})
 			if err != nil {
 				return written{}, err
