@@ -170,7 +170,9 @@ func unpacked(r *http.Request) (io.Reader, error) {
 	}
 }
 
-// store writes a file as it arrives. What was written stays if the rest does not come.
+// store writes a file as it arrives. What was written stays if the rest does not come. The first piece
+// cuts off what the file had; the last one cuts off what came late of an upload that broke off. Those
+// between cut nothing off, as a piece may be written twice, the second time after its successors.
 func (u *upload) store(to string, body io.Reader) (written, error) {
 	relative, err := inside(to)
 	if err != nil {
@@ -191,13 +193,11 @@ func (u *upload) store(to string, body io.Reader) (written, error) {
 		if u.left -= int64(n); u.left < 0 {
 			return written{}, invalid("the upload has more than %d bytes, which is the limit", u.max)
 		}
-		if n > 0 || at == 0 {
-			_, err := u.files.WriteFile(u.ctx, &rotav1.WriteFileRequest{
-				TrajectoryId: u.id, Path: relative, Offset: at, Data: u.buffer[:n], Truncate: at == 0, Parents: at == 0,
-			})
-			if err != nil {
-				return written{}, err
-			}
+		_, err = u.files.WriteFile(u.ctx, &rotav1.WriteFileRequest{
+			TrajectoryId: u.id, Path: relative, Offset: at, Data: u.buffer[:n], Truncate: at == 0 || last, Parents: at == 0,
+		})
+		if err != nil {
+			return written{}, err
 		}
 		if at += uint64(n); last {
 			return written{Path: outside(relative), Name: path.Base(outside(relative)), Type: "file"}, nil

@@ -137,7 +137,12 @@ func (c *cluster) StatFile(_ context.Context, req *rotav1.StatFileRequest) (*rot
 }
 
 func (c *cluster) WriteFile(_ context.Context, req *rotav1.WriteFileRequest) (*rotav1.WriteFileResponse, error) {
-	c.files[req.Path] = c.files[req.Path][:req.Offset] + string(req.Data)
+	old, end := c.files[req.Path], req.Offset+uint64(len(req.Data))
+	content := old[:req.Offset] + string(req.Data)
+	if !req.Truncate && end < uint64(len(old)) {
+		content += old[end:]
+	}
+	c.files[req.Path] = content
 	return &rotav1.WriteFileResponse{}, nil
 }
 
@@ -361,7 +366,10 @@ func TestList(t *testing.T) {
 // TestContent: files are stored whole in each way that SDKs send them, and read again.
 func TestContent(t *testing.T) {
 	c, server, e := world(t)
-	large := strings.Repeat("0123456789", 250_000)
+	large, whole := strings.Repeat("0123456789", 250_000), strings.Repeat("abcdefgh", 2*chunkBytes/8)
+	for _, name := range []string{"plain", "empty", "whole"} { // longer ones were there before
+		c.files[name] = strings.Repeat("old", 1<<20)
+	}
 	var packed, form bytes.Buffer
 	z := gzip.NewWriter(&packed)
 	_, _ = z.Write([]byte(large))
@@ -386,6 +394,7 @@ func TestContent(t *testing.T) {
 	}{
 		"path=plain":  {strings.NewReader(large), []string{"Content-Type", octets}},
 		"path=packed": {&packed, []string{"Content-Type", octets, "Content-Encoding", "gzip"}},
+		"path=whole":  {strings.NewReader(whole), []string{"Content-Type", octets}},
 		"path=empty":  {http.NoBody, []string{"Content-Type", octets}},
 		"":            {&form, []string{"Content-Type", parts.FormDataContentType()}},
 	} {
@@ -393,7 +402,7 @@ func TestContent(t *testing.T) {
 			t.Errorf("%s: %d %s", query, status, text)
 		}
 	}
-	for name, want := range map[string]string{"plain": large, "packed": large, "empty": "", "dir/a": "in /home/user/dir/a", "b": "in ~/b"} {
+	for name, want := range map[string]string{"plain": large, "packed": large, "whole": whole, "empty": "", "dir/a": "in /home/user/dir/a", "b": "in ~/b"} {
 		if got, ok := c.files[name]; !ok || got != want {
 			t.Errorf("%s has %d bytes, want %d", name, len(got), len(want))
 		}

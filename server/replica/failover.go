@@ -101,19 +101,22 @@ func (r *Replica) succeed(id raft.ServerID, address raft.ServerAddress) {
 	if turn < 0 {
 		return
 	}
-	waited := 0
-	for ; waited < turn || waited < turn+len(voters) && r.behind(); waited++ {
-		if !r.waitReplaced(address, r.cfg.FailoverStagger) {
+	if !r.waitReplaced(address, time.Duration(turn)*r.cfg.FailoverStagger) {
+		return
+	}
+	if r.behind() { // a moment in which nobody else stands
+		turn += len(voters)
+		if !r.waitReplaced(address, time.Duration(len(voters))*r.cfg.FailoverStagger) {
 			return
 		}
 	}
 	if r.raft.State() != raft.Follower || r.quarantine.active.Load() || r.guard.err() != nil {
 		return
 	}
-	if waited > 0 && !r.refused(string(address)) {
+	if turn > 0 && !r.refused(string(address)) {
 		return // it is back
 	}
-	r.logger.Info("the leader's process is gone: standing for election", "leader", address, "turn", waited)
+	r.logger.Info("the leader's process is gone: standing for election", "leader", address, "turn", turn)
 	r.trans.inject(r.header())
 }
 

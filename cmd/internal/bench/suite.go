@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -31,9 +32,12 @@ type SuiteReport struct {
 // UnitTime asks the binary that runs suites how long a unit of work takes. This process may be
 // built otherwise, with the race detector for example, which makes a unit many times as long.
 func UnitTime(ctx context.Context, binary string) (time.Duration, error) {
-	out, err := exec.CommandContext(ctx, binary, "bench", "suite", "--measure-unit").Output()
+	cmd := exec.CommandContext(ctx, binary, "bench", "suite", "--measure-unit")
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
 	if err != nil {
-		return 0, fmt.Errorf("measure a unit of work: %w", err)
+		return 0, fmt.Errorf("measure a unit of work: %w %s", err, bytes.TrimSpace(said.Bytes()))
 	}
 	unit, err := time.ParseDuration(strings.TrimSpace(string(out)))
 	if err != nil || unit <= 0 {
