@@ -262,14 +262,19 @@ func (h peerHandler) Describe(ctx context.Context, req *peerv1.DescribeRequest) 
 func newCluster(t testing.TB, n int, edit func(*Config)) *cluster {
 	t.Helper()
 	c := newClusterOf(t, n, edit)
+	c.startAll()
+	return c
+}
+
+func (c *cluster) startAll() {
+	c.t.Helper()
 	servers := c.bootstrapList()
 	for _, nd := range c.nodes {
 		c.start(nd, servers)
 	}
 	for _, nd := range c.nodes {
-		eventually(t, nd.id+" votes", func() bool { return !nd.replica.Status().Quarantined })
+		eventually(c.t, nd.id+" votes", func() bool { return !nd.replica.Status().Quarantined })
 	}
-	return c
 }
 
 // newClusterOf is newCluster before any voter was started.

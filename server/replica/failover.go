@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -137,12 +136,12 @@ func (r *Replica) voters() (ids []string) {
 // not vote. Those whose IDs come after the leader's are first: when leaders fail one after the other
 // and come back, the one that came back last is the last to lead again.
 func turnAfter(voters []string, leader, id string) int {
-	voters = slices.DeleteFunc(slices.Clone(voters), func(v string) bool { return v == leader })
-	slices.SortFunc(voters, func(a, b string) int {
-		if (a > leader) != (b > leader) {
-			return strings.Compare(b, a)
-		}
-		return strings.Compare(a, b)
-	})
-	return slices.Index(voters, id)
+	others := slices.DeleteFunc(slices.Clone(voters), func(v string) bool { return v == leader })
+	slices.Sort(others)
+	i := slices.Index(others, id)
+	if i < 0 {
+		return -1
+	}
+	first, _ := slices.BinarySearch(others, leader)
+	return (i - first + len(others)) % len(others)
 }

@@ -131,7 +131,7 @@ func TestAReplacedLeaderIsNotWaitedFor(t *testing.T) {
 	var c *cluster
 	var hung atomic.Value // address
 	hung.Store("")
-	c = newCluster(t, 3, func(cfg *Config) {
+	c = newClusterOf(t, 3, func(cfg *Config) {
 		cfg.ForwardTimeout, cfg.LeaderWait = time.Hour, time.Hour
 		cfg.PeerClient = func(address string) peerv1connect.PeerServiceClient {
 			if address == hung.Load() {
@@ -140,6 +140,7 @@ func TestAReplacedLeaderIsNotWaitedFor(t *testing.T) {
 			return c.client(address)
 		}
 	})
+	c.startAll() // the servers ask each other for clients
 	lead := c.leader()
 	c.propose(lead, "before")
 	follower := c.followers()[0]

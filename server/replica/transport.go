@@ -237,15 +237,23 @@ type watchedConn struct {
 
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if err != nil && c.ended.CompareAndSwap(false, true) {
-		c.stream.closed()
+	if err != nil {
+		c.end()
 	}
 	return n, err
 }
 
+// Close also tells: whoever answers a peer that dies may fail in a write, and reads no more.
 func (c *watchedConn) Close() error {
+	c.end()
 	c.stream.conns.remove(c)
 	return c.Conn.Close()
+}
+
+func (c *watchedConn) end() {
+	if c.ended.CompareAndSwap(false, true) {
+		c.stream.closed()
+	}
 }
 
 type connSet struct {
