@@ -1,9 +1,12 @@
 package runtime
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -65,4 +68,41 @@ func TestABoxPassesOverWhatIsLeft(t *testing.T) {
 		t.Error("what was left was taken for the box")
 	}
 	_ = syscall.Rmdir(left)
+}
+
+// TestMemoryIsLimitedFromTheFork: the supervisor may be held up after the fork, and a command that is
+// fast enough must not have more memory meanwhile.
+func TestMemoryIsLimitedFromTheFork(t *testing.T) {
+	need.Cgroup(t)
+	c, err := newCgroups(SuperviseOptions{Dir: t.TempDir(), CgroupParent: "rota-limited-" + strconv.Itoa(os.Getpid()), ProcessesMax: 100})
+	if err != nil || c == nil {
+		t.Fatal("no cgroups: ", err)
+	}
+	defer func() { c.leaveSupervisor(); c.removeBases() }()
+	if c.holder("memory") == nil {
+		t.Skip("this machine has no memory controller")
+	}
+	b, err := c.makeBox()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.remove()
+	if err := b.limit(&Spec{MemoryBytes: 64 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	cmd := exec.Command("dd", "if=/dev/zero", "of=/dev/null", "bs=400M", "count=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	b.attr(cmd.SysProcAttr)
+	if err := b.enter(); err != nil {
+		t.Fatal(err)
+	}
+	err = cmd.Start()
+	if err := errors.Join(err, b.leave()); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || b.usage().oomKills == 0 {
+		t.Errorf("400 MiB of 64 were had before arm: %v, %+v", err, b.usage())
+	}
 }

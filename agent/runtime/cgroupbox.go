@@ -28,7 +28,7 @@ type cgroupBox struct {
 
 func (b *cgroupBox) dir(h *hierarchy) string { return filepath.Join(h.base, b.name) }
 
-// limit puts CPUs and the number of processes in force. Every memory node stays
+// limit puts CPUs, memory and the number of processes in force. Every memory node stays
 // allowed: the kernel prefers the node of the CPU that touches a page first, and a
 // strict binding would turn one full node into an out-of-memory kill.
 func (b *cgroupBox) limit(spec *Spec) error {
@@ -52,6 +52,9 @@ func (b *cgroupBox) limit(spec *Spec) error {
 		}
 	}
 	b.memory = spec.MemoryBytes
+	if err := b.limitMemory(max(b.memory, forkMemory)); err != nil {
+		return err
+	}
 	if h := b.all.holder("pids"); h != nil {
 		if err := writeFile(filepath.Join(b.dir(h), "pids.max"), strconv.Itoa(b.all.processesMax)); err != nil {
 			return fmt.Errorf("limit processes to %d: %w", b.all.processesMax, err)
@@ -75,13 +78,24 @@ func (b *cgroupBox) resize(cpus []int) error {
 	return nil
 }
 
+// forkMemory is more than the kernel charges to the cgroup for a fork.
+const forkMemory = 16 << 20
+
 func (b *cgroupBox) arm() error {
+	if b.memory >= forkMemory {
+		return nil // it is in force
+	}
+	return b.limitMemory(b.memory)
+}
+
+// limitMemory limits what the attempt may have, if anything does.
+func (b *cgroupBox) limitMemory(bytes uint64) error {
 	h := b.all.holder("memory")
-	if b.memory == 0 || b.memory > math.MaxInt64 || h == nil {
+	if b.memory == 0 || bytes > math.MaxInt64 || h == nil {
 		return nil
 	}
-	if err := limitMemory(b.dir(h), h.v2, strconv.FormatUint(b.memory, 10)); err != nil {
-		return fmt.Errorf("limit memory to %d bytes: %w", b.memory, err)
+	if err := limitMemory(b.dir(h), h.v2, strconv.FormatUint(bytes, 10)); err != nil {
+		return fmt.Errorf("limit memory to %d bytes: %w", bytes, err)
 	}
 	return nil
 }

@@ -45,8 +45,8 @@ type box interface {
 	leave() error
 	// started says who leads the attempt.
 	started(pid int)
-	// arm puts the limit of memory in force, once no thread of this process is inside.
-	// If the limit were exceeded before, the kernel would kill this process.
+	// arm puts a limit of memory in force that is too small to fork with, once no thread of this
+	// process is inside. If it were exceeded before, the kernel would kill this process.
 	arm() error
 	// resize has all processes inside run on these CPUs, and on no others once it has
 	// returned. On an error they run on those before. Only where the confinement resizes and
