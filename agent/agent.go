@@ -161,6 +161,9 @@ func open(cfg Config) (*agent, error) {
 	if err := a.takeMemory("state manager", cfg.State.hostBytes()); err != nil {
 		return nil, err
 	}
+	if err := a.takeMemory("sleeping engines", cfg.EnginesAsleepBytes); err != nil {
+		return nil, err
+	}
 	a.specs = specifier{node: cfg.Name, inv: a.inv, runtimeDir: cfg.Process.Dir, self: self(cfg.Process)}
 	client, err := newHTTPClient(cfg.TLS)
 	if err != nil {

@@ -100,8 +100,8 @@ type Config struct {
 	// State is the state manager of the node, for weights and optimizers of workers.
 	State State
 	// EnginesAsleepMax bounds how many engines of models sleep at once; nil: the default.
-	// EnginesAsleepBytes bounds the memory of the machine that they keep; 0: half of what is
-	// declared.
+	// EnginesAsleepBytes is the memory of the machine that is kept for them, and not offered to
+	// actions; 0: they keep up to half of what is declared, which actions are offered, too.
 	EnginesAsleepMax   *int
 	EnginesAsleepBytes uint64
 	// KillOnExit ends everything that runs when the agent is told to stop, and

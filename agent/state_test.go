@@ -116,6 +116,7 @@ func TestStateManagersThatAreRefused(t *testing.T) {
 		"a size without a folder": func(c *Config) { c.State.Dir = "" },
 		"all of the memory":       func(c *Config) { c.State.MemoryBytes = c.MemoryBytes },
 		"all that the cache left": func(c *Config) { c.KV.MemoryBytes = c.MemoryBytes - c.State.MemoryBytes },
+		"all for engines":         func(c *Config) { c.EnginesAsleepBytes = c.MemoryBytes - c.State.MemoryBytes },
 		"little memory":           func(c *Config) { c.State.MemoryBytes = 1 },
 		"a device without memory": func(c *Config) {
 			c.State = State{Device: device.Spec{Kind: device.Simulated, Bytes: 1 << 20}, Listen: c.State.Listen}

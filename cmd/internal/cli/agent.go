@@ -80,7 +80,7 @@ section "agent" of the config file.`,
 	fs.IntVar(&f.processesMax, "processes-max", runtime.DefaultProcessesMax, "maximum number of processes and threads of an attempt at once")
 	fs.StringVar(&f.diskFloor, "disk-floor", runtime.Auto, "take no new work if --data-dir has less free space than this, such as 20GiB; 0: no limit; auto: 1GiB, or 5% of a smaller disk")
 	fs.IntVar(&f.asleepMax, "engines-asleep-max", agent.DefaultEnginesAsleepMax, "most engines of models that sleep at once on this node; others are stopped")
-	fs.Var(&f.asleepMemory, "engines-asleep-memory", "most memory that sleeping engines keep on this node, such as 200GiB; 0: half of the node's memory")
+	fs.Var(&f.asleepMemory, "engines-asleep-memory", "memory that is kept for sleeping engines, such as 200GiB, and not offered to actions; 0: they keep up to half of the node's memory, which actions are offered, too")
 	fs.StringVar(&f.containers.Address, "containerd", none, "socket of containerd, for trajectories in containers; auto: "+
 		container.DefaultAddress+" if containerd listens there; none: no containers")
 	fs.StringVar(&f.containers.Images, "images", "", "folder of OCI archives that containers may name as images")
