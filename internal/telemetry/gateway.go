@@ -10,7 +10,7 @@ var (
 	GatewayReportsLost    = define(Gateway, Counter, "rota_gateway_reports_lost_total", "Reports of which it is not known whether they have counted, or that were refused.")
 	GatewayAborts         = define(Gateway, Counter, "rota_gateway_aborts_total", "Requests that were stopped in their engine.")
 	GatewayRequests       = define(Gateway, Gauge, "rota_gateway_requests", "Requests that run or wait.")
-	GatewayRequestBytes   = define(Gateway, Gauge, "rota_gateway_request_bytes", "Bytes of the bodies of these requests.")
+	GatewayRequestBytes   = define(Gateway, Gauge, "rota_gateway_request_bytes", "Bytes that these requests hold: bodies, copies of them, answers that are not streamed, and events.")
 	GatewayRoutes         = define(Gateway, Gauge, "rota_gateway_routes", "Trajectories with a route.")
 	GatewayWorkers        = define(Gateway, Gauge, "rota_gateway_workers", "Workers that are known.")
 	GatewayWatchLive      = define(Gateway, Gauge, "rota_gateway_watch_live", "1 while a server sends routes; otherwise the last ones are used.")

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -42,13 +41,10 @@ func (c *call) attempt(to target) error {
 	if c.gen.joined && !c.gen.continuable() {
 		return errCannotContinue
 	}
-	c.f.goesOn.Store(c.b.stream && c.gen.continuable() && c.gen.fixed)
 	c.rename()
-	if c.f.goesOn.Load() && c.gen.held() {
-		// It is, since the worker was chosen: nobody could stop the request then.
-		return cmp.Or(c.f.leave(), errSuspended)
+	if err := c.stoppable(); err != nil {
+		return cmp.Or(c.f.leave(), err)
 	}
-	c.compose(to)
 	con, resp, err := c.send(to) //nolint:bodyclose // the body ends with its connection, which is closed or drained below
 	if err == nil {
 		err = c.deliver(to, con, resp)
@@ -69,6 +65,18 @@ func (c *call) attempt(to target) error {
 		return stopped
 	}
 	return err
+}
+
+// stoppable has a suspension stop the request from now on, if it can go on later. An error is why it
+// stops at once: it was suspended before, when nobody could stop it.
+func (c *call) stoppable() error {
+	if !c.b.stream || !c.gen.fixed || !c.gen.continuable() {
+		return nil
+	}
+	if missed := c.f.unpin(); missed != nil && c.gen.held() {
+		return missed
+	}
+	return nil
 }
 
 // rename gives the request the name that it has in the next engine. It is another one each time, so
@@ -120,6 +128,18 @@ func (c *call) compose(to target) {
 // send sends the request and waits for the header of the answer. A connection that was closed
 // while it was idle is not the worker's fault.
 func (c *call) send(to target) (*conn, *http.Response, error) {
+	buf := buffers.Get().(*[]byte)
+	c.message = (*buf)[:0]
+	defer func() {
+		*buf = c.message[:0]
+		c.message = nil
+		putBuffer(buf)
+		c.share.drop(ofMessage)
+	}()
+	c.compose(to)
+	if err := c.share.hold(ofMessage, cap(c.message)); err != nil {
+		return nil, nil, err
+	}
 	for fresh := false; ; fresh = true {
 		con, err := to.pool.get(c.r.Context(), fresh)
 		if err != nil {
@@ -165,7 +185,7 @@ func (c *call) deliver(to target, con *conn, resp *http.Response) error {
 	case a.status >= 500 && a.status != http.StatusNotImplemented:
 		return &workerError{err: fmt.Errorf("status %d: %s", a.status, excerpt(raw)), answer: a}
 	case c.wrote:
-		return &workerError{err: fmt.Errorf("it does not go on with the answer: status %d: %s", a.status, excerpt(raw))}
+		return fmt.Errorf("%w: status %d: %s", errCannotContinue, a.status, excerpt(raw))
 	case a.status == http.StatusOK && c.gen.cutShort(raw):
 		return errAborted
 	}
@@ -175,15 +195,11 @@ func (c *call) deliver(to target, con *conn, resp *http.Response) error {
 
 // readAll reads an answer that is not a stream.
 func (c *call) readAll(resp *http.Response) ([]byte, error) {
-	var buf bytes.Buffer
-	if resp.ContentLength > 0 {
-		buf.Grow(int(min(resp.ContentLength, answerBytesMax)) + bytes.MinRead)
-	}
-	n, err := io.Copy(&buf, io.LimitReader(heard{resp.Body, c.f}, answerBytesMax+1))
-	if err == nil && n > answerBytesMax {
+	raw, err := c.share.read(heard{resp.Body, c.f}, ofAnswer, resp.ContentLength, answerBytesMax)
+	if errors.Is(err, errTooLarge) {
 		err = fmt.Errorf("the answer has more than %d MiB", answerBytesMax>>20)
 	}
-	return buf.Bytes(), err
+	return raw, err
 }
 
 // heard notes each part of an answer that arrives.
@@ -268,26 +284,40 @@ func (c *call) stream(to target, con *conn, resp *http.Response) error {
 		c.out = nil
 		putBuffer(in)
 		putBuffer(out)
+		c.share.drop(ofEvents)
 	}()
 	for {
+		// Until what the client gets now is known, nobody knows either whether the request can go on
+		// later.
+		if err := cmp.Or(c.f.pin(), c.holdStream(&e)); err != nil {
+			return err
+		}
 		if err := c.relay(&e, resp); err != nil {
 			return err
 		}
 		if c.gen.done {
+			c.status = cmp.Or(c.gen.refused, c.status)
 			return nil
 		}
-		c.f.goesOn.Store(c.gen.fixed && c.gen.continuable())
+		if err := c.stoppable(); err != nil {
+			return err
+		}
 		err := e.fill()
 		switch {
 		case err == nil:
 			c.f.hear()
-		case errors.Is(err, io.EOF) && (c.gen.finish != nil || c.gen.other):
+		case errors.Is(err, io.EOF) && c.gen.finish != nil:
 			c.gen.done = true // this engine says no more
 			return nil
 		default:
 			return &workerError{err: fmt.Errorf("its stream broke: %w", err)}
 		}
 	}
+}
+
+// holdStream counts what the stream has in memory.
+func (c *call) holdStream(e *events) error {
+	return cmp.Or(c.share.hold(ofEvents, cap(e.buf)+cap(c.out)), c.share.hold(ofText, c.gen.size()))
 }
 
 // relay sends the client all events that are there.
@@ -302,15 +332,11 @@ func (c *call) relay(e *events, resp *http.Response) error {
 		if c.out, failed = c.gen.add(c.out, ev); len(c.out) > before {
 			c.sent++
 		}
-		if errors.Is(failed, errWorkerSays) && !c.gen.continuable() {
-			// There is no way on, so the client hears it from the engine.
-			c.out, c.gen.done, failed = append(c.out, ev...), true, nil
-		}
 	}
 	if len(c.out) > 0 && !c.wrote {
 		c.begin(resp.Header, http.StatusOK)
 	}
-	if err := c.flush(); err != nil {
+	if err := c.f.toClient(c.flush); err != nil {
 		return err
 	}
 	if errors.Is(failed, errWorkerSays) {

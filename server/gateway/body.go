@@ -74,6 +74,12 @@ const (
 	fGuidedRegex
 	fGuidedChoice
 	fGuidedGrammar
+	fRegex
+	fEBNF
+	fJSONSchema
+	fStructuralTag
+	fSamplingParams
+	fReturnTokenIDs
 	fieldCount
 )
 
@@ -82,10 +88,17 @@ var fieldNames = [fieldCount]string{
 	"max_tokens", "max_completion_tokens", "min_tokens", "n", "best_of", "logprobs", "top_logprobs",
 	"echo", "suffix", "stop", "messages", "prompt", "continue_final_message", "add_generation_prompt",
 	"response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+	"regex", "ebnf", "json_schema", "structural_tag", "sampling_params", "return_token_ids",
 }
 
 // limitFields are lowered by what was generated when a request goes on at another worker.
 var limitFields = [...]fieldName{fMaxTokens, fMaxCompletionTokens, fMinTokens}
+
+// grammarFields each ask for an answer that follows a grammar: those of vLLM, then those of SGLang.
+var grammarFields = [...]fieldName{
+	fStructured, fGuidedJSON, fGuidedRegex, fGuidedChoice, fGuidedGrammar,
+	fRegex, fEBNF, fJSONSchema, fStructuralTag,
+}
 
 var fieldByName = func() map[string]fieldName {
 	byName := make(map[string]fieldName, fieldCount)
@@ -214,9 +227,12 @@ func (b *body) text(name fieldName) ([]byte, error) {
 }
 
 // excerpt shortens a value for a message.
-func excerpt(v []byte) string {
-	if len(v) > 40 {
-		return strconv.QuoteToASCII(string(v[:40])) + "..."
+func excerpt(v []byte) string { return shortened(v, 40) }
+
+// shortened is what a value begins with.
+func shortened(v []byte, bytes int) string {
+	if len(v) > bytes {
+		return strconv.QuoteToASCII(string(v[:bytes])) + "..."
 	}
 	return strconv.QuoteToASCII(string(v))
 }

@@ -35,8 +35,9 @@ type call struct {
 	attempts          uint64
 	// header are the lines that are passed on, with the line of the API key.
 	header []byte
-	// message is the request to a worker, out what the client gets next.
+	// message is the request to a worker while it is sent, out what the client gets next.
 	message, out []byte
+	share        *share
 	wrote        bool // the header of the answer
 	sent         int  // events
 	status       int  // of the answer, for metrics
@@ -88,6 +89,7 @@ func (c *call) run() {
 		if over {
 			return
 		}
+		c.share.drop(ofAnswer)
 	}
 }
 
@@ -152,10 +154,14 @@ func (c *call) settle(to target, err error) bool {
 	case errors.Is(err, errAborted):
 		c.g.metrics.moves.WithLabelValues("suspended").Inc()
 		return c.finishOr("is suspended, and the answer cannot go on later from where it is")
+	case errors.Is(err, errBytes):
+		c.g.abort(to, c)
+		c.refuse(tooManyBytes)
+		return true
 	case errors.As(err, &failure):
 		return c.failed(to, failure)
 	case errors.Is(err, errCannotContinue):
-		return c.finishOr("cannot go on at worker " + to.name + ": " + err.Error())
+		return c.cannotContinue("cannot go on at worker " + to.name + ": " + err.Error())
 	}
 	c.refuse(&refusal{status: http.StatusBadGateway, code: "gateway", message: "the gateway cannot use worker " + to.name + ": " + err.Error()})
 	return true
@@ -201,13 +207,18 @@ func (c *call) finishOr(why string) bool {
 		c.conclude()
 		return true
 	case !g.continuable():
-		c.refuse(&refusal{status: http.StatusBadGateway, code: "cannot_continue", message: c.subject() + " " + why + "; send the request again"})
-		return true
+		return c.cannotContinue(why)
 	case g.began && !g.left(g.before+g.now):
 		c.conclude()
 		return true
 	}
 	return false
+}
+
+// cannotContinue ends the answer with an error, and returns true.
+func (c *call) cannotContinue(why string) bool {
+	c.refuse(&refusal{status: http.StatusBadGateway, code: "cannot_continue", message: c.subject() + " " + why + "; send the request again"})
+	return true
 }
 
 // conclude sends the end of a stream whose worker failed when only the end was missing.

@@ -13,6 +13,8 @@ type chunk struct {
 	// content is the text of the first choice, still escaped; role is its member in the delta.
 	content, role span
 	finish, ids   span
+	// logprobs are those of the first choice, unless they are null.
+	logprobs span
 	// other: there is something in the delta that no engine can go on behind.
 	other bool
 }
@@ -61,6 +63,10 @@ func (c *chunk) readChoices(b []byte, at int, end endpoint) {
 				c.finish = m.val
 			case "token_ids":
 				c.ids = m.val
+			case "logprobs":
+				if !isNull(m.val.of(b)) {
+					c.logprobs = m.val
+				}
 			case "index":
 				c.other = c.other || string(m.val.of(b)) != "0"
 			}
@@ -89,6 +95,30 @@ func (c *chunk) readDelta(b []byte, at int) {
 func (c *chunk) text() []byte {
 	inside, _ := isString(c.content.of(c.ev))
 	return inside
+}
+
+// tokens are those that the engine tells, as in JSON without brackets.
+func (c *chunk) tokens() []byte {
+	if ids := c.ids.of(c.ev); len(ids) > 2 && ids[0] == '[' {
+		return ids[1 : len(ids)-1]
+	}
+	return nil
+}
+
+// early reports whether the event tells of tokens whose text has not come yet, such as a part of a
+// character.
+func (c *chunk) early() bool {
+	return len(c.text()) == 0 && c.finishReason() == nil && (c.tokens() != nil || !c.logprobs.empty())
+}
+
+// refusal is the status of an error that is the request's own fault; 0: it is not.
+func (c *chunk) refusal() int {
+	for m := object(c.ev[:c.failure.end], c.failure.start); m.next(); {
+		if n, ok := unsigned(m.val.of(c.ev)); ok && string(m.key) == "code" && n >= 400 && n < 500 {
+			return int(n)
+		}
+	}
+	return 0
 }
 
 // finishReason is empty before the end.

@@ -46,7 +46,8 @@ type Config struct {
 	// forever.
 	KeepAlive time.Duration
 	// RequestsMax is how many requests run and wait at once, BodyBytesMax the size of one, and
-	// BytesMax that of all of them.
+	// BytesMax what all of them may hold in memory: as they came, as they are sent on, and what
+	// comes back.
 	RequestsMax, BodyBytesMax, BytesMax int64
 	// ReportInterval is how often the cluster is told what was generated; ReportTurns how many
 	// turns make a report that does not wait for it.
@@ -102,8 +103,8 @@ func (c *Config) check() error {
 	switch {
 	case len(c.Servers) == 0:
 		return ErrNoServers
-	case c.RequestsMax < 0 || c.BodyBytesMax < 0 || c.BytesMax < c.BodyBytesMax || c.ReportTurns < 0:
-		return errors.New("limits of a gateway are positive, and all requests together are at least as large as one")
+	case c.RequestsMax < 0 || c.BodyBytesMax < 0 || c.BytesMax < 2*c.BodyBytesMax || c.ReportTurns < 0:
+		return errors.New("limits of a gateway are positive, and all requests together are at least twice as large as one, which is sent on as a copy")
 	case (c.Cert == "") != (c.Key == ""), c.ClientCA != "" && c.Cert == "":
 		return errors.New("a certificate for clients needs its key, and an authority of clients needs both")
 	}

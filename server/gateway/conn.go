@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -42,6 +43,8 @@ type pool struct {
 	mu     sync.Mutex
 	idle   []*conn // the newest last
 	closed bool
+	// sweeper closes what is idle for too long. It is set while there are idle connections.
+	sweeper *time.Timer
 }
 
 // newPool returns the connections for a URL such as http://10.0.0.7:8000.
@@ -127,8 +130,7 @@ func (p *pool) pop() *conn {
 	return c
 }
 
-// put keeps a connection whose answer was read to its end. Those that are idle for too long are
-// closed.
+// put keeps a connection whose answer was read to its end.
 func (p *pool) put(c *conn) {
 	c.used, c.since = true, time.Now()
 	p.mu.Lock()
@@ -137,12 +139,31 @@ func (p *pool) put(c *conn) {
 		c.Close()
 		return
 	}
-	old := 0
-	for old < len(p.idle) && c.since.Sub(p.idle[old].since) > idleMax {
-		p.idle[old].Close()
-		old++
+	if p.idle = append(p.idle, c); len(p.idle) > 1 {
+		return
 	}
-	p.idle = append(p.idle[old:], c)
+	if p.sweeper == nil {
+		p.sweeper = time.AfterFunc(idleMax, p.sweep)
+	} else {
+		p.sweeper.Reset(idleMax)
+	}
+}
+
+// sweep closes the connections that were idle for too long: their engines have closed them as well.
+func (p *pool) sweep() {
+	p.mu.Lock()
+	n := 0
+	for n < len(p.idle) && time.Since(p.idle[n].since) >= idleMax {
+		n++
+	}
+	old := slices.Clone(p.idle[:n])
+	if p.idle = slices.Delete(p.idle, 0, n); len(p.idle) > 0 {
+		p.sweeper.Reset(idleMax - time.Since(p.idle[0].since))
+	}
+	p.mu.Unlock()
+	for _, c := range old { // over TLS this may take a while
+		c.Close()
+	}
 }
 
 // close closes what is idle, and what becomes idle from now on.
@@ -153,7 +174,9 @@ func (p *pool) close() {
 	for _, c := range p.idle {
 		c.Close()
 	}
-	p.idle = nil
+	if p.idle = nil; p.sweeper != nil {
+		p.sweeper.Stop()
+	}
 }
 
 var postRequest = &http.Request{Method: http.MethodPost}

@@ -13,6 +13,6 @@
 //
 // What clients were sent is remembered for as long as a request runs, because a worker may fail
 // or be needed for something else. The request then goes on at another worker behind what was
-// already generated, and the client sees one stream (resume.go). Where that cannot be done
+// already generated, and the client sees one stream (generation.go). Where that cannot be done
 // without a guess, the client gets an error and decides itself.
 package gateway

@@ -34,6 +34,14 @@ func TestPromptsThatCannotGoOn(t *testing.T) {
 		{chat, `{"messages":[{"role":"assistant","content":[{"type":"text","text":"x"}]}],"continue_final_message":true}`},
 		{chat, `{"messages":[{"role":"assistant","content":"x","content":"y"}],"continue_final_message":true}`},
 		{chat, `{"messages":[],"continue_final_message":true}`},
+		{completions, `{"prompt":"a","return_token_ids":true,"stop":["x"]}`},
+		{chat, `{"messages":[],"logprobs":true,"stop":"x"}`},
+		{completions, `{"prompt":"a","regex":"[0-9]+"}`},
+		{completions, `{"prompt":"a","ebnf":"root ::= x"}`},
+		{completions, `{"prompt":"a","json_schema":"{}"}`},
+		{chat, `{"messages":[],"structural_tag":"{}"}`},
+		{chat, `{"messages":[],"sampling_params":{"top_k":1,"regex":"[0-9]+"}}`},
+		{chat, `{"messages":[],"sampling_params":"regex"}`},
 		{chat, `{"messages":[{"role":"assistant","content":"x"}],"continue_final_message":1}`},
 	} {
 		b, err := parseBody([]byte(c.body), c.end)
@@ -45,6 +53,14 @@ func TestPromptsThatCannotGoOn(t *testing.T) {
 		if g.continuable() {
 			t.Errorf("%s can go on", c.body)
 		}
+	}
+	b, err := parseBody([]byte(`{"prompt":"a","regex":null,"sampling_params":{"top_k":1,"ebnf":null},"stop":"x","return_token_ids":false}`), completions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := generation{b: b, began: true, text: []byte("b"), now: 1}
+	if g.at(sgLang); !g.continuable() {
+		t.Error("a request without any of that cannot go on")
 	}
 }
 

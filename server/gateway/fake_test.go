@@ -251,8 +251,11 @@ const (
 	goOn action = iota
 	cutOff
 	answer500
+	answer400
 	sayError
+	sayRefusal
 	sayAbort
+	sayNothing // more: the stream ends without an end
 )
 
 type engineRequest struct {
@@ -347,6 +350,9 @@ func (e *fakeEngine) generate(w http.ResponseWriter, r *http.Request) {
 	case answer500:
 		http.Error(w, `{"error":{"message":"broken"}}`, http.StatusInternalServerError)
 		return
+	case answer400:
+		http.Error(w, `{"error":{"message":"too long"}}`, http.StatusBadRequest)
+		return
 	}
 	s := &fakeStream{e: e, w: w, r: r, q: q, id: fmt.Sprintf("%s-%d", e.name, n), chat: strings.HasSuffix(r.URL.Path, "/chat/completions")}
 	if q.Stream {
@@ -422,6 +428,11 @@ func (s *fakeStream) run() {
 			panic(http.ErrAbortHandler)
 		case sayError:
 			io.WriteString(s.w, `data: {"error": {"message": "engine died", "code": 500}}`+"\n\ndata: [DONE]\n\n")
+			return
+		case sayRefusal:
+			io.WriteString(s.w, `data: {"error": {"message": "too long", "code": 400}}`+"\n\ndata: [DONE]\n\n")
+			return
+		case sayNothing:
 			return
 		case sayAbort:
 			s.event(`{"index": 0, "delta": {"content": ""}, "finish_reason": "abort"}`, nil)

@@ -24,8 +24,6 @@ type flight struct {
 	policy string
 	worker *worker
 	limit  time.Duration // between two bytes of the worker; 0: none
-	// goesOn: if it is stopped now, it can go on later from what was generated.
-	goesOn atomic.Bool
 	// probe, if set, asks the worker of a request without a stream whether it is there.
 	probe func(*worker) error
 
@@ -33,7 +31,13 @@ type flight struct {
 	conn  net.Conn
 	cause error
 	timer *time.Timer
-	heard atomic.Int64 // when this request got its last byte, in Unix nanoseconds
+	// goesOn: if it is stopped now, it can go on later from what was generated. missed is why it was
+	// to be stopped while it could not.
+	goesOn bool
+	missed error
+	heard  atomic.Int64 // when this request got its last byte, in Unix nanoseconds
+	// writing: the client is being sent something, so nothing is read of the worker.
+	writing atomic.Bool
 }
 
 // goTo says at which worker the request runs.
@@ -47,6 +51,11 @@ func (f *flight) goTo(w *worker) {
 func (f *flight) interrupt(cause error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.stop(cause)
+}
+
+// stop is interrupt with the lock held.
+func (f *flight) stop(cause error) {
 	if f.cause == nil {
 		f.cause = cause
 	}
@@ -57,9 +66,30 @@ func (f *flight) interrupt(cause error) {
 
 // hold stops the request if it can go on later.
 func (f *flight) hold(cause error) {
-	if f.goesOn.Load() {
-		f.interrupt(cause)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.goesOn {
+		f.stop(cause)
+	} else {
+		f.missed = cause
 	}
+}
+
+// pin keeps hold from stopping the request. An error is why it was stopped already.
+func (f *flight) pin() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.goesOn = false
+	return f.cause
+}
+
+// unpin lets hold stop the request again. An error is why it was to be stopped meanwhile.
+func (f *flight) unpin() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	missed := f.missed
+	f.goesOn, f.missed = true, nil
+	return missed
 }
 
 // use says on which connection the request is. An error is why it was stopped meanwhile.
@@ -90,7 +120,7 @@ func (f *flight) leave() error {
 	if f.timer != nil {
 		f.timer.Stop()
 	}
-	f.conn = nil
+	f.conn, f.goesOn = nil, false
 	cause := f.cause
 	if errors.Is(cause, errSuspended) || errors.Is(cause, errPublishing) || errors.Is(cause, errStalled) {
 		f.cause = nil
@@ -105,6 +135,16 @@ func (f *flight) hear() {
 	f.worker.heard.Store(now)
 }
 
+// toClient runs a write to the client. A worker whose answer nobody reads is not silent.
+func (f *flight) toClient(write func() error) error {
+	f.writing.Store(true)
+	defer func() {
+		f.heard.Store(time.Now().UnixNano()) // before silent looks at it again
+		f.writing.Store(false)
+	}()
+	return write()
+}
+
 // silent looks, a limit after the last look, whether the worker is there.
 func (f *flight) silent() {
 	f.mu.Lock()
@@ -113,11 +153,12 @@ func (f *flight) silent() {
 	if c == nil {
 		return
 	}
+	writing := f.writing.Load() // before heard, which changes first
 	now := time.Now()
 	mine, its := now.Sub(time.Unix(0, f.heard.Load())), now.Sub(time.Unix(0, w.heard.Load()))
 	var why error
 	switch {
-	case mine < f.limit:
+	case writing || mine < f.limit:
 	case f.probe != nil:
 		why = f.probe(w)
 	case its >= f.limit || mine >= stallFactor*f.limit:

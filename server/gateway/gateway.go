@@ -102,6 +102,8 @@ func Start(cfg Config) (*Gateway, error) {
 		l = tls.NewListener(l, conf)
 	}
 	g.http = httpx.NewServer(g.handler())
+	// A client that does not read answers no pings either, and has as long for both.
+	g.http.HTTP2.PingTimeout = cfg.ClientTimeout
 	g.http.ErrorLog = g.logger.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})
 	watch, stopWatch := context.WithCancel(context.Background())
 	reports, stopReports := context.WithCancel(context.Background())

@@ -17,8 +17,13 @@ type generation struct {
 	// ids are the tokens of the text, as in JSON, if the engine tells them.
 	ids      []byte
 	idsOfAll bool
-	// lateIDs are tokens whose text has not come yet, such as a part of a character.
-	lateIDs   []byte
+	// late are the events of tokens whose text has not come yet, lateIDs these tokens. Another worker
+	// generates them again, so the client gets them with the text.
+	late       []byte
+	lateEvents int
+	lateIDs    []byte
+	// ahead: the client has such events all the same.
+	ahead     bool
 	firstID   []byte
 	firstTime []byte
 	model     []byte
@@ -26,6 +31,8 @@ type generation struct {
 	other  bool
 	finish []byte
 	done   bool // [DONE]
+	// refused is the status of the error with which the engine has refused the request in its stream.
+	refused int
 	// prompt are the tokens of the first worker's prompt, before what workers before generated,
 	// and now what this worker has generated.
 	prompt, before, now uint64
@@ -39,6 +46,13 @@ type generation struct {
 	// held, if set, reports whether the trajectory is suspended.
 	held func() bool
 }
+
+// lateMax is how many events wait for their text: a character has four tokens at most. An engine that
+// sends more without text may send none at all.
+const lateMax = 16
+
+// saidMax is how many bytes of a worker's error are passed on.
+const saidMax = 200
 
 // errWorkerSays is an error that a worker sent as an event of its stream.
 var errWorkerSays = errors.New("the worker reports an error")
@@ -58,6 +72,11 @@ func (g *generation) fits(d dialect) bool {
 	if !d.continues() || b.end == responses || g.structured() || !b.unset(fEcho) || !isNull(b.value(fSuffix)) {
 		return false
 	}
+	// With stop strings an engine holds text back of which it has told the tokens.
+	tells := !b.unset(fReturnTokenIDs) || !b.unset(fLogprobs)
+	if tells && !isNull(b.value(fStop)) {
+		return false
+	}
 	if b.end == chat {
 		v := b.value(fMessages)
 		if len(v) == 0 || v[0] != '[' {
@@ -71,7 +90,7 @@ func (g *generation) fits(d dialect) bool {
 	}
 	var ok bool
 	g.seam, ok = b.seam()
-	return ok && isNull(b.value(fLogprobs))
+	return ok && isNull(b.value(fLogprobs)) && !(g.seam.tokens && !isNull(b.value(fStop)))
 }
 
 // continuable reports whether the request may go on at a worker behind what was generated.
@@ -79,23 +98,25 @@ func (g *generation) continuable() bool {
 	switch {
 	case !g.began:
 		return true
-	case g.other || g.finish != nil || g.b.end == responses || g.b.choices() > 1:
+	case g.other || g.ahead || g.finish != nil || g.b.end == responses || g.b.choices() > 1:
 		return false
 	case len(g.text) == 0 && g.now+g.before == 0:
 		return true
 	case !g.fixed:
 		return false
 	}
-	// With stop strings an engine holds text back of which it has told the tokens.
-	return !g.seam.tokens || g.idsOfAll && len(g.ids) > 0 && isNull(g.b.value(fStop))
+	return !g.seam.tokens || g.idsOfAll && len(g.ids) > 0
 }
 
 // structured reports whether the answer follows a grammar, which would begin from its start again.
 func (g *generation) structured() bool {
-	for _, name := range []fieldName{fStructured, fGuidedJSON, fGuidedRegex, fGuidedChoice, fGuidedGrammar} {
+	for _, name := range grammarFields {
 		if !isNull(g.b.value(name)) {
 			return true
 		}
+	}
+	if params := g.b.value(fSamplingParams); !isNull(params) && anyGrammar(params) {
+		return true
 	}
 	format := g.b.value(fResponseFormat)
 	if isNull(format) {
@@ -107,6 +128,18 @@ func (g *generation) structured() bool {
 		}
 	}
 	return true
+}
+
+// anyGrammar reports whether an object of parameters asks for a grammar, or cannot be read.
+func anyGrammar(params []byte) bool {
+	m := object(params, 0)
+	for m.next() {
+		name, known := fieldByName[string(m.key)]
+		if known && slices.Contains(grammarFields[:], name) && !isNull(m.val.of(params)) {
+			return true
+		}
+	}
+	return m.err != nil
 }
 
 // left reports whether the request's limits allow more than n tokens.
@@ -247,12 +280,15 @@ func (g *generation) messageEdit() edit {
 	return edit{span{at.end - 1, at.end - 1}, message}
 }
 
+// size is how many bytes are kept of the answer.
+func (g *generation) size() int { return cap(g.text) + cap(g.ids) + cap(g.late) + cap(g.lateIDs) }
+
 // workerEnds takes the tokens of a worker over before another one goes on.
 func (g *generation) workerEnds() {
 	if g.began {
 		g.joined = true
 	}
-	g.lateIDs = g.lateIDs[:0]
+	g.late, g.lateEvents, g.lateIDs = g.late[:0], 0, g.lateIDs[:0]
 	g.before, g.now = g.before+g.now, 0
 }
 
@@ -261,33 +297,53 @@ func (g *generation) workerEnds() {
 func (g *generation) add(dst, ev []byte) ([]byte, error) {
 	at, ok := payload(ev)
 	if !ok {
-		if !at.empty() { // nothing that the gateway could read; a comment otherwise
-			g.other, g.began = true, true
+		if at.empty() { // a comment
+			return append(dst, ev...), nil
 		}
-		return append(dst, ev...), nil
+		return g.addOther(dst, ev), nil
 	}
 	if string(at.of(ev)) == string(doneData) {
 		g.done = true
-		return append(dst, ev...), nil
-	}
-	if g.b.end == responses {
-		return g.addResponse(dst, ev, at), nil
+		return append(g.release(dst), ev...), nil
 	}
 	c, err := parseChunk(ev, at, g.b.end)
 	switch {
 	case err != nil:
-		g.other, g.began = true, true
-		return append(dst, ev...), nil
+		return g.addOther(dst, ev), nil
+	case !c.failure.empty() && c.refusal() != 0:
+		g.refused, g.done = c.refusal(), true
+		return append(g.release(dst), ev...), nil
 	case !c.failure.empty():
-		return dst, fmt.Errorf("%w: %s", errWorkerSays, excerpt(c.failure.of(ev)))
+		return dst, fmt.Errorf("%w: %s", errWorkerSays, shortened(c.failure.of(ev), saidMax))
+	case g.b.end == responses:
+		return g.addResponse(dst, ev, at)
 	}
 	return g.addChunk(dst, &c)
 }
 
+// addOther adds an event that the gateway cannot read.
+func (g *generation) addOther(dst, ev []byte) []byte {
+	g.other, g.began = true, true
+	return append(g.release(dst), ev...)
+}
+
+// release appends the events that wait for their text.
+func (g *generation) release(dst []byte) []byte {
+	dst = append(dst, g.late...)
+	g.late, g.lateEvents = g.late[:0], 0
+	return dst
+}
+
 func (g *generation) addChunk(dst []byte, c *chunk) ([]byte, error) {
-	text := c.text()
+	var room [8]edit
+	text, reason, early := c.text(), c.finishReason(), c.early()
+	if early && !c.other && g.fixed && g.continuable() && g.lateEvents < lateMax {
+		g.lateEvents++
+		g.late = edited(g.late, c.ev, g.edits(c, room[:0]))
+		g.addIDs(c, text)
+		return dst, nil
+	}
 	g.count(c, text)
-	reason := c.finishReason()
 	switch {
 	case c.choices == 0 && !c.usage.empty() && !g.b.usage:
 		return dst, nil // the client did not ask for it
@@ -299,6 +355,7 @@ func (g *generation) addChunk(dst []byte, c *chunk) ([]byte, error) {
 	g.text = append(g.text, text...)
 	g.addIDs(c, text)
 	g.other = g.other || c.other
+	g.ahead = early || g.ahead && len(text) == 0
 	if reason != nil {
 		g.finish = slices.Clone(reason)
 	}
@@ -306,8 +363,7 @@ func (g *generation) addChunk(dst []byte, c *chunk) ([]byte, error) {
 		g.began = true
 		g.firstID, g.firstTime, g.model = slices.Clone(c.id.of(c.ev)), slices.Clone(c.created.of(c.ev)), slices.Clone(c.model.of(c.ev))
 	}
-	var room [8]edit
-	return edited(dst, c.ev, g.edits(c, room[:0])), nil
+	return edited(g.release(dst), c.ev, g.edits(c, room[:0])), nil
 }
 
 // count keeps the usage up to date. Without figures of the engine an event counts as a token.
@@ -325,11 +381,10 @@ func (g *generation) count(c *chunk, text []byte) {
 }
 
 func (g *generation) addIDs(c *chunk, text []byte) {
-	ids := c.ids.of(c.ev)
-	if len(ids) > 2 && ids[0] == '[' {
-		g.lateIDs = joinIDs(g.lateIDs, ids[1:len(ids)-1])
+	if ids := c.tokens(); ids != nil {
+		g.lateIDs = joinIDs(g.lateIDs, ids)
 		if len(text) == 0 {
-			return // another worker generates them again, if their text does not come
+			return
 		}
 		g.ids, g.lateIDs = joinIDs(g.ids, g.lateIDs), g.lateIDs[:0]
 		if len(g.text) == len(text) {
@@ -389,9 +444,12 @@ func (g *generation) sumUsage(c *chunk, list []edit) []edit {
 }
 
 // addResponse reads the events of the API of responses, which are never joined.
-func (g *generation) addResponse(dst, ev []byte, at span) []byte {
-	g.began, g.other = true, true
+func (g *generation) addResponse(dst, ev []byte, at span) ([]byte, error) {
+	failed := false
 	for m := object(ev[:at.end], at.start); m.next(); {
+		if string(m.key) == "type" {
+			failed = failed || string(m.val.of(ev)) == `"error"`
+		}
 		if string(m.key) != "response" {
 			continue
 		}
@@ -402,11 +460,18 @@ func (g *generation) addResponse(dst, ev []byte, at span) []byte {
 					g.prompt, g.now = u.prompt, u.completion
 				}
 			case "status":
-				if status, _ := isString(in.val.of(ev)); string(status) == "completed" || string(status) == "incomplete" || string(status) == "failed" {
+				switch status, _ := isString(in.val.of(ev)); string(status) {
+				case "completed", "incomplete":
 					g.finish, g.done = slices.Clone(status), true
+				case "failed":
+					failed = true
 				}
 			}
 		}
 	}
-	return append(dst, ev...)
+	if failed {
+		return dst, fmt.Errorf("%w: %s", errWorkerSays, shortened(at.of(ev), saidMax))
+	}
+	g.began, g.other = true, true
+	return append(dst, ev...), nil
 }

@@ -49,6 +49,7 @@ type rewards struct {
 	mu    sync.Mutex
 	ready bool // all of them were heard once
 	all   map[string]*reward
+	came  uint64 // calls
 }
 
 // reward is one function. What it holds is guarded by the lock of rewards.
@@ -56,7 +57,7 @@ type reward struct {
 	name     string
 	spec     *rotav1.RewardSpec
 	replicas map[uint64]*replica
-	queue    []*rewardWaiter
+	queue    []*rewardWaiter // by place
 	running  int
 	tally
 }
@@ -79,8 +80,11 @@ type replica struct {
 	lastUsed  uint64
 }
 
-// rewardWaiter is a call that waits for a replica.
+// rewardWaiter is a call that waits for a replica, or has one. It keeps its place when it is tried
+// again.
 type rewardWaiter struct {
+	of    *reward
+	place uint64 // calls that came earlier have lower ones
 	avoid uint64 // the replica that failed it; 0: none
 	got   chan *replica
 }
@@ -299,37 +303,39 @@ func (t *rewards) hold(p *replica) {
 	p.lastUsed = p.of.used
 }
 
-// acquire waits for a replica. Release must follow.
-func (t *rewards) acquire(ctx context.Context, name string, avoid uint64, until time.Time) (*replica, error) {
+// enter gives a call a place, if there is one. It must await its replica.
+func (t *rewards) enter(name string) (*rewardWaiter, error) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	r := t.all[name]
 	switch {
 	case r == nil && !t.ready:
-		t.mu.Unlock()
 		return nil, errNoRoutes
 	case r == nil:
-		t.mu.Unlock()
 		return nil, errNoReward
 	}
-	if len(r.queue) == 0 {
-		if p := r.choose(avoid); p != nil {
-			t.hold(p)
-			t.mu.Unlock()
-			return p, nil
-		}
+	if len(r.queue) > 0 || r.choose(0) == nil {
 		t.kicked() // the cluster is to hear of it at once
+		if len(r.queue) >= int(r.spec.GetQueue()) {
+			return nil, errRewardsFull
+		}
 	}
-	if len(r.queue) >= int(r.spec.GetQueue()) {
-		t.mu.Unlock()
-		return nil, errRewardsFull
-	}
-	w := &rewardWaiter{avoid: avoid, got: make(chan *replica, 1)}
-	r.queue = append(r.queue, w)
-	t.mu.Unlock()
-	return t.await(ctx, r, w, until)
+	t.came++
+	w := &rewardWaiter{place: t.came, got: make(chan *replica, 1)}
+	t.enqueue(r, w)
+	return w, nil
 }
 
-func (t *rewards) await(ctx context.Context, r *reward, w *rewardWaiter, until time.Time) (*replica, error) {
+// enqueue puts a call where its place is.
+func (t *rewards) enqueue(r *reward, w *rewardWaiter) {
+	w.of = r
+	i, _ := slices.BinarySearchFunc(r.queue, w, func(a, b *rewardWaiter) int { return cmp.Compare(a.place, b.place) })
+	r.queue = slices.Insert(r.queue, i, w)
+	t.dispatch(r)
+}
+
+// await waits for the replica of a call. Release or again must follow.
+func (t *rewards) await(ctx context.Context, w *rewardWaiter, until time.Time) (*replica, error) {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	err := errNoReplica
@@ -345,8 +351,8 @@ func (t *rewards) await(ctx context.Context, r *reward, w *rewardWaiter, until t
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if i := slices.Index(r.queue, w); i >= 0 {
-		r.queue = slices.Delete(r.queue, i, i+1)
+	if i := slices.Index(w.of.queue, w); i >= 0 {
+		w.of.queue = slices.Delete(w.of.queue, i, i+1)
 		return nil, err
 	}
 	if p, ok := <-w.got; ok { // it came just now
@@ -361,7 +367,7 @@ type outcome uint8
 const (
 	answered outcome = iota
 	// unreached: the replica has not got the call. unanswered: it may have, and failed. late: it
-	// did not answer in time.
+	// did not answer in time. canceled: nobody needs its answer.
 	unreached
 	unanswered
 	late
@@ -372,6 +378,27 @@ const (
 func (t *rewards) release(p *replica, o outcome, took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.judge(p, o, took)
+	t.leave(p)
+}
+
+// again is release for a call that is tried again: before those that came later, at another replica
+// if one is ready.
+func (t *rewards) again(w *rewardWaiter, p *replica, o outcome, took time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.judge(p, o, took)
+	w.avoid = p.id
+	if r := t.all[p.of.name]; r != nil {
+		t.enqueue(r, w) // before its slot goes to another call
+	} else {
+		close(w.got)
+	}
+	t.leave(p)
+}
+
+// judge notes what became of a call at a replica.
+func (t *rewards) judge(p *replica, o outcome, took time.Duration) {
 	p.of.callTime += took
 	switch o {
 	case answered:
@@ -395,7 +422,6 @@ func (t *rewards) release(p *replica, o outcome, took time.Duration) {
 			t.kicked()
 		}
 	}
-	t.leave(p)
 }
 
 func (t *rewards) leave(p *replica) {

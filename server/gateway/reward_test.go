@@ -213,11 +213,12 @@ func TestRewardCallsFailAtLast(t *testing.T) {
 	}
 	a.set(1, true, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	c, g := rewardWorld(t, a.function(func(s *rotav1.RewardSpec) { s.Timeout = durationpb.New(50 * time.Millisecond) }, 1), func(c *Config) { c.Wait = time.Second })
-	// The third try in vain is the last: the replica gets no more, and there is no other.
+	// The third try in vain is the last: the replica gets no more, and there is no other. The second call
+	// has had its try, the third has none.
 	for _, want := range []struct {
 		status int
 		code   string
-	}{{http.StatusGatewayTimeout, "replica_late"}, {http.StatusServiceUnavailable, "no_replica"}} {
+	}{{http.StatusGatewayTimeout, "replica_late"}, {http.StatusGatewayTimeout, "replica_late"}, {http.StatusServiceUnavailable, "no_replica"}} {
 		resp = post(t, g, "/v1/rewards/f", "{}")
 		if got := readAll(t, resp); resp.StatusCode != want.status || !strings.Contains(got, want.code) {
 			t.Errorf("status %d: %s, want %s", resp.StatusCode, got, want.code)
@@ -255,7 +256,11 @@ func TestRewardCallsWait(t *testing.T) {
 	until(t, "the cluster hears that it has drained", func() bool { return c.rewardIdle(1) })
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if p, err := g.rewards.acquire(ctx, "f", 0, time.Now().Add(time.Minute)); err == nil {
+	w, err := g.rewards.enter("f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := g.rewards.await(ctx, w, time.Now().Add(time.Minute)); err == nil {
 		t.Errorf("a call goes to replica %d, which drains", p.id)
 	}
 }
@@ -281,11 +286,18 @@ type fakeRewards struct {
 	reports []*rotav1.ReportRewardsRequest
 	// expired: the next report of a ready replica comes too late to be taken.
 	expired bool
+	// broken: no report is taken; refused are those that were not.
+	broken  bool
+	refused int
 }
 
 func (f *fakeRewards) ReportRewards(_ context.Context, r *rotav1.ReportRewardsRequest) (*rotav1.ReportRewardsResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.broken {
+		f.refused++
+		return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("broken"))
+	}
 	if f.expired && slices.ContainsFunc(r.Replicas, func(p *rotav1.RewardReplicaReport) bool { return p.Ready }) {
 		f.expired = false
 		err := connect.NewError(connect.CodeDeadlineExceeded, errors.New("the request expired"))
@@ -390,5 +402,110 @@ func TestAReplicaIsReportedAgain(t *testing.T) {
 	defer c.rewards.mu.Unlock()
 	if c.rewards.expired {
 		t.Error("no report was lost")
+	}
+}
+
+// TestARetryKeepsItsPlace before calls that came later, also if the queue is full.
+func TestARetryKeepsItsPlace(t *testing.T) {
+	for name, broken := range map[string]func(http.ResponseWriter){
+		"status 500": func(w http.ResponseWriter) { http.Error(w, "no", http.StatusInternalServerError) },
+		"cut off":    func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAgent(t)
+			bodies, goes := make(chan string, 10), make(chan struct{})
+			var tries atomic.Int32
+			a.set(1, true, func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				bodies <- string(body)
+				if tries.Add(1) == 1 {
+					<-goes
+					broken(w)
+				}
+			})
+			_, g := rewardWorld(t, a.function(func(s *rotav1.RewardSpec) { s.Queue = 1 }, 1), nil)
+			var calls sync.WaitGroup
+			call := func(body string) {
+				calls.Go(func() {
+					resp := post(t, g, "/v1/rewards/f", body)
+					if got := readAll(t, resp); resp.StatusCode != http.StatusOK {
+						t.Errorf("%s: status %d: %s", body, resp.StatusCode, got)
+					}
+				})
+			}
+			call("first")
+			got := <-bodies
+			call("second")
+			until(t, "the second call waits", func() bool {
+				g.rewards.mu.Lock()
+				defer g.rewards.mu.Unlock()
+				return len(g.rewards.all["f"].queue) == 1
+			})
+			close(goes)
+			calls.Wait()
+			if got += " " + <-bodies + " " + <-bodies; got != "first first second" {
+				t.Errorf("the replica was called with %s", got)
+			}
+		})
+	}
+}
+
+// TestADialThatTakesTooLongIsNoTry: the replica cannot have got the call.
+func TestADialThatTakesTooLongIsNoTry(t *testing.T) {
+	gone, stays := newAgent(t), newAgent(t)
+	gone.set(1, true, says("gone"))
+	gone.set(2, true, says("gone"))
+	stays.set(3, true, says("stays"))
+	f := gone.function(func(s *rotav1.RewardSpec) { s.Timeout = durationpb.New(time.Second) }, 1, 2)
+	f.Replicas = append(f.Replicas, stays.function(nil, 3).Replicas...)
+	c := newCluster(t)
+	g := start(t, c, nil)
+	var silent atomic.Bool
+	g.rewards.http.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if addr == gone.addr && silent.Load() {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}
+	c.tell(&rotav1.WatchRoutesResponse{Rewards: []*rotav1.Reward{f}})
+	until(t, "all are ready", func() bool { return readyReplicas(g) == 3 })
+	silent.Store(true)
+	if err := gone.close(); err != nil {
+		t.Fatal(err)
+	}
+	g.rewards.http.CloseIdleConnections()
+	for range 3 {
+		resp := post(t, g, "/v1/rewards/f", "{}")
+		if got := readAll(t, resp); resp.StatusCode != http.StatusOK || got != "stays call/score {}" {
+			t.Errorf("status %d: %s", resp.StatusCode, got)
+		}
+	}
+}
+
+// TestTheLastCallsAreReported, also behind a report that no server took.
+func TestTheLastCallsAreReported(t *testing.T) {
+	a := newAgent(t)
+	a.set(1, true, says("one"))
+	c := newCluster(t)
+	c.rewards.broken = true
+	g := start(t, c, func(c *Config) { c.ReportInterval = time.Hour })
+	c.tell(&rotav1.WatchRoutesResponse{Rewards: []*rotav1.Reward{a.function(nil, 1)}})
+	until(t, "a report that is not taken", func() bool {
+		c.rewards.mu.Lock()
+		defer c.rewards.mu.Unlock()
+		return c.rewards.refused > 0
+	})
+	for range 3 {
+		readAll(t, post(t, g, "/v1/rewards/f", "{}"))
+	}
+	c.rewards.mu.Lock()
+	c.rewards.broken = false
+	c.rewards.mu.Unlock()
+	if err := g.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if calls, ready := c.rewardReports(1); calls != 3 || !ready {
+		t.Errorf("%d calls were reported; that the replica is ready: %v", calls, ready)
 	}
 }

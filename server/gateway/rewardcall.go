@@ -2,13 +2,15 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
+	"net/http/httptrace"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"rota/api/client"
@@ -30,7 +32,7 @@ type rewardCall struct {
 	body   []byte
 	spec   *rotav1.RewardSpec
 	status int
-	took   int64 // bytes that it counts for
+	share  *share
 }
 
 // rewardAnswer is what a replica has answered.
@@ -38,6 +40,24 @@ type rewardAnswer struct {
 	status int
 	header http.Header
 	body   []byte
+}
+
+// rewardTry is one try of a call: the answer of the replica, or what else became of it and why.
+type rewardTry struct {
+	answer *rewardAnswer
+	outcome
+	err error
+}
+
+// failed reports whether it counts as a try.
+func (t *rewardTry) failed() bool {
+	switch t.outcome {
+	case answered:
+		return t.answer.status >= http.StatusInternalServerError
+	case unanswered, late:
+		return true
+	}
+	return false
 }
 
 // reward serves one call.
@@ -48,8 +68,9 @@ func (g *Gateway) reward(w http.ResponseWriter, r *http.Request) {
 		c.refuse(no)
 		return
 	}
+	c.share = g.newShare()
 	defer func() {
-		g.bytes.Add(-c.took)
+		c.share.end()
 		g.requests.Add(-1)
 	}()
 	c.admitted()
@@ -82,7 +103,7 @@ func (c *rewardCall) admitted() {
 		return
 	}
 	c.path = c.pathAt(spec)
-	if c.body, no = c.g.read(c.w, c.r, &c.took); no != nil {
+	if c.body, no = c.g.read(c.w, c.r, c.share); no != nil {
 		c.refuse(no)
 		return
 	}
@@ -122,80 +143,107 @@ func (c *rewardCall) pathAt(spec *rotav1.RewardSpec) string {
 // run tries the call until a replica answers, or it has failed too often. A replica that has not
 // got the call has not failed it.
 func (c *rewardCall) run() (*rewardAnswer, *refusal) {
+	w, err := c.g.rewards.enter(c.name)
+	if err != nil {
+		return nil, c.refusal(err, nil)
+	}
 	until := time.Now().Add(c.g.cfg.Wait)
-	avoid := uint64(0)
+	var last *rewardTry // that failed
 	for failures := uint32(0); ; {
-		p, err := c.g.rewards.acquire(c.r.Context(), c.name, avoid, until)
-		if err != nil {
+		p, err := c.g.rewards.await(c.r.Context(), w, until)
+		switch {
+		case err != nil && last != nil && errors.Is(err, errNoReplica):
+			return c.result(last)
+		case err != nil:
 			return nil, c.refusal(err, nil)
 		}
 		began := time.Now()
-		answer, o, err := c.try(p)
-		if o == unreached {
-			c.g.rewards.release(p, o, 0)
-			avoid = p.id
-			continue
+		try := c.try(p)
+		took := time.Since(began)
+		if try.outcome == unreached {
+			took = 0
 		}
-		c.g.rewards.release(p, o, time.Since(began))
-		if o == canceled {
-			return nil, c.refusal(context.Canceled, nil)
+		if try.failed() {
+			failures, last = failures+1, try
 		}
-		if o == answered && answer.status < http.StatusInternalServerError {
-			return answer, nil
+		if try.outcome != unreached && (!try.failed() || failures > c.spec.GetRetries()) {
+			c.g.rewards.release(p, try.outcome, took)
+			return c.result(try)
 		}
-		if failures++; failures > c.spec.GetRetries() {
-			if answer != nil {
-				return answer, nil
-			}
-			return nil, c.refusal(err, &o)
+		c.g.rewards.again(w, p, try.outcome, took)
+		if try.failed() {
+			c.g.metrics.rewardRetries.WithLabelValues(c.name).Inc()
+			until = time.Now().Add(c.g.cfg.Wait) // the try was no wait
+			c.keep(try.answer)
 		}
-		avoid = p.id
-		c.g.metrics.rewardRetries.WithLabelValues(c.name).Inc()
 	}
 }
 
+// result is what the client gets of a try.
+func (c *rewardCall) result(t *rewardTry) (*rewardAnswer, *refusal) {
+	switch {
+	case t.answer != nil:
+		return t.answer, nil
+	case t.outcome == canceled:
+		return nil, c.refusal(t.err, nil)
+	}
+	return nil, c.refusal(t.err, &t.outcome)
+}
+
+// keep counts an answer that is kept beside the next one.
+func (c *rewardCall) keep(a *rewardAnswer) {
+	n := 0
+	if a != nil {
+		n = cap(a.body)
+	}
+	c.share.drop(ofAnswer)
+	_ = c.share.hold(ofFailure, n) // it is here, and the next answer has to fit beside it
+}
+
 // try makes the call at one replica, and reads the whole answer.
-func (c *rewardCall) try(p *replica) (*rewardAnswer, outcome, error) {
+func (c *rewardCall) try(p *replica) *rewardTry {
 	ctx, cancel := context.WithTimeout(c.r.Context(), c.spec.GetTimeout().AsDuration())
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, c.r.Method, p.base+"call/"+c.path, bytes.NewReader(c.body))
+	var sent atomic.Bool // or some of it
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }}
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), c.r.Method, p.base+"call/"+c.path, bytes.NewReader(c.body))
 	if err != nil {
-		return nil, unanswered, err
+		return &rewardTry{outcome: unanswered, err: err}
 	}
 	for name, values := range c.r.Header {
 		if !ownHeader(name) || name == "Content-Encoding" {
 			req.Header[name] = values
 		}
 	}
-	answer, err := exchangeReward(c.g.rewards.http, req)
+	answer, err := c.exchange(req)
 	switch {
-	case c.r.Context().Err() != nil:
-		return nil, canceled, err
+	case c.r.Context().Err() != nil, errors.Is(err, errBytes):
+		return &rewardTry{outcome: canceled, err: cmp.Or(err, context.Canceled)}
+	case err != nil && !sent.Load(), client.NeverSent(err):
+		return &rewardTry{outcome: unreached, err: fmt.Errorf("replica %d cannot be called: %w", p.id, err)}
 	case err != nil && ctx.Err() != nil:
-		return nil, late, err
-	case client.NeverSent(err):
-		return nil, unreached, fmt.Errorf("replica %d cannot be called: %w", p.id, err)
+		return &rewardTry{outcome: late, err: err}
 	case err != nil:
-		return nil, unanswered, err
+		return &rewardTry{outcome: unanswered, err: err}
 	}
 	switch why := answer.header.Get(httpx.ReplicaHeader); why {
 	case "":
-		return answer, answered, nil
+		return &rewardTry{answer: answer}
 	case httpx.ReplicaFailed:
-		return nil, unanswered, fmt.Errorf("replica %d did not answer: %s", p.id, bytes.TrimSpace(answer.body))
+		return &rewardTry{outcome: unanswered, err: fmt.Errorf("replica %d did not answer: %s", p.id, bytes.TrimSpace(answer.body))}
 	default:
-		return nil, unreached, fmt.Errorf("replica %d cannot be called: %s", p.id, why)
+		return &rewardTry{outcome: unreached, err: fmt.Errorf("replica %d cannot be called: %s", p.id, why)}
 	}
 }
 
-func exchangeReward(client *http.Client, req *http.Request) (*rewardAnswer, error) {
-	resp, err := client.Do(req)
+func (c *rewardCall) exchange(req *http.Request) (*rewardAnswer, error) {
+	resp, err := c.g.rewards.http.Do(req)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, rewardAnswerMax+1))
-	if err == nil && len(body) > rewardAnswerMax {
+	body, err := c.share.read(resp.Body, ofAnswer, resp.ContentLength, rewardAnswerMax)
+	if errors.Is(err, errTooLarge) {
 		err = fmt.Errorf("the answer has more than %d MiB", rewardAnswerMax>>20)
 	}
 	return &rewardAnswer{resp.StatusCode, resp.Header, body}, err
@@ -223,6 +271,8 @@ func (c *rewardCall) refusal(err error, o *outcome) *refusal {
 	subject := fmt.Sprintf("reward function %q: ", c.name)
 	no := &refusal{status: http.StatusServiceUnavailable, code: "no_replica", retryAfter: 5, message: subject + err.Error() + "; send the call again later"}
 	switch {
+	case errors.Is(err, errBytes):
+		no = tooManyBytes
 	case o != nil && *o == late:
 		no = &refusal{status: http.StatusGatewayTimeout, code: "replica_late", message: subject + "no replica answered within " + c.spec.GetTimeout().AsDuration().String()}
 	case o != nil:

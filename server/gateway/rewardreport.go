@@ -139,30 +139,34 @@ func (t *rewards) sayAgain(req *rotav1.ReportRewardsRequest) {
 	}
 }
 
-// reportRewards sends reports until ctx is done, and then a last one. What may have been lost is
+// reportRewards sends reports until ctx is done, and then what is left. What may have been lost is
 // sent again under its ID before anything newer.
 func (g *Gateway) reportRewards(ctx context.Context) {
 	tick := time.NewTicker(g.cfg.ReportInterval)
 	defer tick.Stop()
 	name := strings.TrimSuffix(g.prefix, "-")
 	var pending *rotav1.ReportRewardsRequest
-	for {
+	// next reports whether there was something to send, and it was sent.
+	next := func() bool {
+		if pending == nil {
+			pending = g.rewards.take(name, time.Now())
+		}
+		if pending == nil || !g.sendRewards(pending) {
+			return false
+		}
+		pending = nil
+		return true
+	}
+	for ctx.Err() == nil {
 		select {
 		case <-tick.C:
 		case <-g.rewards.kick:
 		case <-ctx.Done():
 		}
-		over := ctx.Err() != nil
-		if pending == nil {
-			pending = g.rewards.take(name, time.Now())
-		}
-		if pending != nil && g.sendRewards(pending) {
-			pending = nil
-		}
-		if over {
-			return
-		}
+		next()
 		_ = sleepFor(ctx, rewardPause) // the loop looks at ctx
+	}
+	for next() {
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"slices"
@@ -71,12 +70,12 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request, e endpoint) {
 		g.refuse(w, no, &status)
 		return
 	}
-	var took int64
+	s := g.newShare()
 	defer func() {
-		g.bytes.Add(-took)
+		s.end()
 		g.requests.Add(-1)
 	}()
-	g.admitted(w, r, e, &status, &took)
+	g.admitted(w, r, e, &status, s)
 }
 
 func (g *Gateway) refuse(w http.ResponseWriter, no *refusal, status *int) {
@@ -84,6 +83,8 @@ func (g *Gateway) refuse(w http.ResponseWriter, no *refusal, status *int) {
 	*status = no.status
 	no.answer(w)
 }
+
+func (g *Gateway) newShare() *share { return &share{all: &g.bytes, max: g.cfg.BytesMax} }
 
 // admit counts a request, if there is room for it.
 func (g *Gateway) admit() *refusal {
@@ -99,8 +100,8 @@ func (g *Gateway) admit() *refusal {
 	return nil
 }
 
-// admitted serves a request that was counted. took are the bytes that it counts for.
-func (g *Gateway) admitted(w http.ResponseWriter, r *http.Request, e endpoint, status *int, took *int64) {
+// admitted serves a request that was counted.
+func (g *Gateway) admitted(w http.ResponseWriter, r *http.Request, e endpoint, status *int, s *share) {
 	byKey, no := g.keys.authorize(r)
 	if no == nil {
 		no = checkHeader(r.Header)
@@ -112,7 +113,7 @@ func (g *Gateway) admitted(w http.ResponseWriter, r *http.Request, e endpoint, s
 		g.refuse(w, no, status)
 		return
 	}
-	raw, no := g.read(w, r, took)
+	raw, no := g.read(w, r, s)
 	if no != nil {
 		g.refuse(w, no, status)
 		return
@@ -122,12 +123,9 @@ func (g *Gateway) admitted(w http.ResponseWriter, r *http.Request, e endpoint, s
 		g.refuse(w, no, status)
 		return
 	}
-	buf := buffers.Get().(*[]byte)
-	c.message = (*buf)[:0]
+	c.share = s
 	_ = c.rc.SetWriteDeadline(time.Time{}) // it may wait for a worker
 	c.run()
-	*buf = c.message[:0]
-	putBuffer(buf)
 	*status = c.status
 }
 
@@ -151,8 +149,8 @@ func checkQuery(query string) *refusal {
 	return nil
 }
 
-// read reads the body of a request. took are the bytes that it was counted for.
-func (g *Gateway) read(w http.ResponseWriter, r *http.Request, took *int64) (raw []byte, no *refusal) {
+// read reads the body of a request.
+func (g *Gateway) read(w http.ResponseWriter, r *http.Request, s *share) (raw []byte, no *refusal) {
 	tooLarge := &refusal{status: http.StatusRequestEntityTooLarge, code: "body_too_large",
 		message: fmt.Sprintf("the body has more than %d bytes, the limit of this gateway", g.cfg.BodyBytesMax)}
 	if r.ContentLength > g.cfg.BodyBytesMax {
@@ -160,32 +158,18 @@ func (g *Gateway) read(w http.ResponseWriter, r *http.Request, took *int64) (raw
 	}
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(g.cfg.ClientTimeout)) // not all readers have one
-	body := http.MaxBytesReader(w, r.Body, g.cfg.BodyBytesMax)
-	raw = make([]byte, 0, max(min(r.ContentLength, 1<<20), 4096)+1)
-	for {
-		if need := int64(cap(raw)) - *took; need > 0 {
-			*took += need
-			if g.bytes.Add(need) > g.cfg.BytesMax {
-				return nil, &refusal{status: http.StatusTooManyRequests, code: "too_many_bytes", retryAfter: 1,
-					message: "the requests at this gateway have too many bytes together; send the request again later, or to another gateway"}
-			}
-		}
-		n, err := body.Read(raw[len(raw):cap(raw)])
-		raw = raw[:len(raw)+n]
-		var large *http.MaxBytesError
-		switch {
-		case errors.Is(err, io.EOF):
-			_ = rc.SetReadDeadline(time.Time{}) // as above
-			return raw, nil
-		case errors.As(err, &large):
-			return nil, tooLarge
-		case err != nil:
-			return nil, &refusal{status: http.StatusBadRequest, code: "body_cut", message: "the body of the request did not arrive: " + err.Error()}
-		}
-		if len(raw) == cap(raw) {
-			raw = slices.Grow(raw, len(raw))
-		}
+	raw, err := s.read(http.MaxBytesReader(w, r.Body, g.cfg.BodyBytesMax), ofBody, r.ContentLength, g.cfg.BodyBytesMax)
+	var large *http.MaxBytesError
+	switch {
+	case err == nil:
+		_ = rc.SetReadDeadline(time.Time{}) // as above
+		return raw, nil
+	case errors.Is(err, errBytes):
+		return nil, tooManyBytes
+	case errors.As(err, &large):
+		return nil, tooLarge
 	}
+	return nil, &refusal{status: http.StatusBadRequest, code: "body_cut", message: "the body of the request did not arrive: " + err.Error()}
 }
 
 // newCall reads what the request says.

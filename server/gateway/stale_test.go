@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	rotav1 "rota/api/gen/rota/v1"
@@ -34,6 +35,36 @@ func TestAServerThatIsBehind(t *testing.T) {
 	newer.Routes = append(newer.Routes, &rotav1.Route{TrajectoryId: 7, Policy: "policy", Worker: "w2"})
 	c.restart(newer, false)
 	until(t, "newer routes", func() bool { return g.live.Load() && g.table.entryOf(7).worker == "w2" })
+}
+
+// TestATrajectoryThatEndsUnseen is gone with the next whole set of routes, and its requests end.
+func TestATrajectoryThatEndsUnseen(t *testing.T) {
+	c, engines, g := world(t, dialectVLLM, nil)
+	c.route(8, "w1", 0)
+	until(t, "the route", func() bool { return g.table.entryOf(8).worker == "w1" })
+	reached := make(chan struct{})
+	engines[0].set(func(r *http.Request, i int) action {
+		if i == 2 {
+			close(reached)
+			<-r.Context().Done()
+		}
+		return goOn
+	})
+	resp := post(t, g, "/v1/completions", `{"prompt":"x","stream":true}`)
+	<-reached
+	c.restart(older(engines), false)
+	if got := readAll(t, resp); !strings.Contains(got, "trajectory_ended") {
+		t.Errorf("its stream: %s", got)
+	}
+	for _, id := range []string{"7", "8"} {
+		resp := post(t, g, "/v1/completions", `{"prompt":"x"}`, trajectoryHeader, id)
+		if got := readAll(t, resp); resp.StatusCode != http.StatusGone {
+			t.Errorf("its next request: %d %s", resp.StatusCode, got)
+		}
+	}
+	if n, _, _ := g.table.counts(); n != 1 {
+		t.Errorf("%d trajectories are left", n)
+	}
 }
 
 // TestStaleRoutesAreBetterThanNone, and what the server hears later is taken over.

@@ -139,8 +139,8 @@ func (t *table) apply(m *rotav1.WatchRoutesResponse) {
 	}
 }
 
-// replace takes over a whole new set. Requests that run keep running, also those of trajectories
-// that are not in it: the server may be behind the one before.
+// replace takes over a whole new set. A table that is ready is never given a stale one, so
+// trajectories that are not in it have ended.
 func (t *table) replace(m *rotav1.WatchRoutesResponse) {
 	named := make(map[string]bool, len(m.Workers))
 	for _, w := range m.Workers {
@@ -154,16 +154,13 @@ func (t *table) replace(m *rotav1.WatchRoutesResponse) {
 			t.removeWorker(name)
 		}
 	}
-	before := t.entries
-	t.entries = make(map[uint64]*entry, len(m.Routes))
-	for id, e := range before {
-		if len(e.flights) > 0 {
-			t.entries[id] = e
-		}
-	}
+	routed := make(map[uint64]bool, len(m.Routes))
 	for _, r := range m.Routes {
-		if e := before[r.TrajectoryId]; e != nil {
-			t.entries[r.TrajectoryId] = e
+		routed[r.TrajectoryId] = true
+	}
+	for id := range t.entries {
+		if !routed[id] {
+			t.end(id)
 		}
 	}
 	clear(t.suspended)

@@ -15,7 +15,7 @@ func TestAGatewayRefusesUnsafeFlags(t *testing.T) {
 		"--requests-max":             {"--requests-max", "0"},
 		`unknown --log-level "loud"`: {"--log-level", "loud"},
 		"needs its key":              {"--tls-cert", "cert.pem"},
-		"at least as large as one":   {"--body-max", "1GiB", "--bytes-max", "1MiB"},
+		"at least twice as large":    {"--body-max", "1GiB", "--bytes-max", "1MiB"},
 		`"nowhere" is not host:port`: {"--addr", "nowhere"},
 	} {
 		var out bytes.Buffer
