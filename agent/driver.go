@@ -32,8 +32,11 @@ type driver struct {
 	engineURL func(plan.Engine) string
 	// engineLives reports whether a process of an engine may exist.
 	engineLives func(plan.Engine) bool
-	conn        runtime.Runtime // nil: none
-	changed     chan struct{}   // closed and replaced when the plan was told something
+	// orphans reports whether engines run that nobody knows, on any of this many GPUs.
+	orphans func() bool
+	gpus    int
+	conn    runtime.Runtime // nil: none
+	changed chan struct{}   // closed and replaced when the plan was told something
 	// engineList is how the engines are; enginesMoved is closed and replaced when one has another
 	// state.
 	engineList   []chunks.Status
@@ -43,6 +46,7 @@ type driver struct {
 func newDriver(p *plan.Plan) *driver {
 	return &driver{
 		plan: p, engines: chunks.New(chunks.Limits{}), engineURL: func(plan.Engine) string { return "" }, engineLives: func(plan.Engine) bool { return false },
+		orphans: func() bool { return false },
 		changed: make(chan struct{}), enginesMoved: make(chan struct{}),
 	}
 }
@@ -313,6 +317,9 @@ func (s *steps) startSpec(ctx context.Context, conn runtime.Runtime, spec runtim
 	}
 	if ctx.Err() != nil && s.work.Err() == nil {
 		return fmt.Errorf("%w: it is not wanted any more", runtime.ErrInvalidSpec)
+	}
+	if err := s.specs.ports.keep(spec.Key); err != nil {
+		return fmt.Errorf("%w: %w", runtime.ErrInvalidSpec, err)
 	}
 	return conn.Start(s.work, spec)
 }

@@ -49,6 +49,8 @@ func (a *agent) openEngines() error {
 	}
 	a.recorded = a.engines.Recorded()
 	a.driver.engines, a.driver.engineURL, a.driver.engineLives = chunks.New(limits), a.engines.URL, a.engines.Lives
+	a.driver.orphans = a.engines.Orphans
+	a.driver.gpus = limits.GPUs
 	return nil
 }
 
@@ -109,7 +111,6 @@ func (d *driver) nextEngines(now int64) (steps []chunks.Step, again int64) {
 		d.enginesMoved = make(chan struct{})
 	}
 	var statuses map[plan.Engine]plan.EngineStatus
-	var leavers []plan.Engine
 	for _, s := range list {
 		if statuses == nil {
 			statuses = map[plan.Engine]plan.EngineStatus{}
@@ -122,14 +123,25 @@ func (d *driver) nextEngines(now int64) (steps []chunks.Step, again int64) {
 			status.Failed = s.Message
 		}
 		statuses[s.Engine] = status
+	}
+	d.plan.EnginesAre(statuses)
+	d.plan.EnginesLeave(d.leavers())
+	d.plan.EnginesDie(d.engines.Dying(d.engineLives))
+	return steps, again
+}
+
+// leavers are the engines that should not be ready and may hold memory of their GPUs. One that nobody
+// knows may hold memory of any. The caller holds mu.
+func (d *driver) leavers() (leavers []plan.Engine) {
+	for _, s := range d.engineList {
 		if d.engines.Leaves(s.Engine) {
 			leavers = append(leavers, s.Engine)
 		}
 	}
-	d.plan.EnginesAre(statuses)
-	d.plan.EnginesLeave(leavers)
-	d.plan.EnginesDie(d.engines.Dying(d.engineLives))
-	return steps, again
+	if d.orphans() {
+		leavers = append(leavers, plan.Engine{GPUs: d.gpus})
+	}
+	return leavers
 }
 
 // desireEngines tells which engines should be ready, and which models have none any more.
@@ -144,7 +156,7 @@ func (a *agent) desireEngines(p *plan.Plan, m *rotav1.WatchNodeResponse) {
 		specs[e] = d.GetSpec()
 		wants = append(wants, chunks.Want{
 			Engine: e, Version: chunks.Version{Generation: d.GetGeneration(), MemoryBytes: d.GetMemoryBytes()},
-			Sleeps:      d.GetSpec().GetDriver() != rotav1.EngineDriver_ENGINE_DRIVER_PROCESS,
+			Sleeps:      engine.Sleeps(d.GetSpec()),
 			AsleepBytes: d.GetSpec().GetAsleepMemoryBytes(),
 		})
 	}

@@ -217,6 +217,19 @@ func TestEnginesDieThoughTheSupervisorIsFrozen(t *testing.T) {
 	c.said("judge", rotav1.EngineState_ENGINE_STATE_READY, any1)
 }
 
+// TestAnEngineThatNobodyKnowsMayHoldAnyGPU: attempts without an engine wait for its end too.
+func TestAnEngineThatNobodyKnowsMayHoldAnyGPU(t *testing.T) {
+	d := newDriver(nil)
+	d.gpus = 4
+	if got := d.leavers(); len(got) > 0 {
+		t.Errorf("%+v leave where there are none", got)
+	}
+	d.orphans = func() bool { return true }
+	if got := d.leavers(); len(got) != 1 || !got[0].Has(0) || !got[0].Has(3) || got[0].Has(4) {
+		t.Errorf("%+v leave, want one on all 4 GPUs", got)
+	}
+}
+
 // TestWhatAnEngineIsStartedWith names its port and its GPUs.
 func TestWhatAnEngineIsStartedWith(t *testing.T) {
 	s := specs()

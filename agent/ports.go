@@ -3,7 +3,6 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -60,7 +59,8 @@ func parseKey(text string) (key plan.Key, valid bool) {
 	return key, err == nil && n == 4 && key.String() == text
 }
 
-// choose gives an attempt a port that nothing listens on. Asked again, it says the same.
+// choose gives an attempt a port that nothing listens on. Asked again, it says the same. It does not
+// wait for a disk.
 func (p *ports) choose(key plan.Key) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,13 +81,23 @@ func (p *ports) choose(key plan.Key) (int, error) {
 		if taken[port] {
 			continue
 		}
-		if err := os.WriteFile(p.file(key), []byte(strconv.Itoa(port)), 0o600); err != nil {
-			return 0, fmt.Errorf("%w: %w", errNoPort, err)
-		}
 		p.of[key] = port
 		return port, nil
 	}
 	return 0, errNoPort
+}
+
+// keep writes the port of an attempt, if it has one, for the agents that come after this one. The
+// attempt is not started before.
+func (p *ports) keep(key plan.Key) error {
+	port := p.get(key)
+	if port == 0 {
+		return nil
+	}
+	if err := os.WriteFile(p.file(key), []byte(strconv.Itoa(port)), 0o600); err != nil {
+		return fmt.Errorf("note the port of the attempt: %w", err)
+	}
+	return nil
 }
 
 func (p *ports) file(key plan.Key) string { return filepath.Join(p.dir, key.String()) }
@@ -101,16 +111,14 @@ func (p *ports) get(key plan.Key) int {
 
 // forget gives up the ports of attempts that are over.
 func (p *ports) forget(keys []plan.Key) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	for _, key := range keys {
-		if p.of[key] == 0 {
+		if p.get(key) == 0 {
 			continue
 		}
+		p.mu.Lock()
 		delete(p.of, key)
-		if err := os.Remove(p.file(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			continue // the next agent removes it
-		}
+		p.mu.Unlock()
+		_ = os.Remove(p.file(key)) // if it stays, the next agent removes it
 	}
 }
 

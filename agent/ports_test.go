@@ -34,6 +34,12 @@ func TestPorts(t *testing.T) {
 	if err != nil || other != nil || third != nil || one == 0 || one == two || again != one {
 		t.Fatalf("ports %d, %d and %d: %v, %v, %v", one, two, again, err, other, third)
 	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 { // under a lock of the agent
+		t.Errorf("%v: %d files before the attempts start", err, len(left))
+	}
+	if err := errors.Join(p.keep(a), p.keep(b), p.keep(plan.Key{Action: 9})); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(dir, "7.1"), []byte("80"), 0o600); err != nil {
 		t.Fatal(err)
 	}

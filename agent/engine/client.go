@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,6 +33,8 @@ const (
 var (
 	errStatus  = errors.New("the engine refused")
 	errGarbage = errors.New("the engine answered nonsense")
+	errTooLong = fmt.Errorf("the answer of the engine does not end within %d KiB", bodyMax>>10)
+	errNoSleep = errors.New("the engine cannot sleep")
 )
 
 // httpClient calls engines. Nothing of a machine's proxies, redirects or older connections
@@ -53,8 +56,8 @@ type client struct {
 	http *http.Client
 }
 
-// call makes one call and returns the beginning of the answer. Any status but 200 to 299 is an
-// error, with what the engine said.
+// call makes one call and returns the answer. Any status but 200 to 299 is an error, with what the
+// engine said, and so is an answer of more than bodyMax: it may not end, and then nothing was done.
 func (c *client) call(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
@@ -68,12 +71,14 @@ func (c *client) call(ctx context.Context, method, path string, body []byte) ([]
 		return nil, fmt.Errorf("%s %s: %w", method, path, cause(ctx, err))
 	}
 	defer resp.Body.Close()
-	said, err := io.ReadAll(io.LimitReader(resp.Body, bodyMax))
+	said, err := io.ReadAll(io.LimitReader(resp.Body, bodyMax+1))
 	switch {
 	case resp.StatusCode < 200 || resp.StatusCode > 299:
 		return nil, fmt.Errorf("%s %s: %w with status %d: %s", method, path, errStatus, resp.StatusCode, summary(said))
 	case err != nil:
 		return nil, fmt.Errorf("%s %s: %w", method, path, cause(ctx, err))
+	case len(said) > bodyMax:
+		return nil, fmt.Errorf("%s %s: %w", method, path, errTooLong)
 	}
 	return said, nil
 }
@@ -104,6 +109,9 @@ func (c *client) probe(ctx context.Context) error {
 		path = DefaultProbePath
 	}
 	_, err := c.call(ctx, http.MethodGet, path, nil)
+	if errors.Is(err, errTooLong) { // the status says it all, and the path may be that of a long page
+		return nil
+	}
 	return err
 }
 
@@ -135,9 +143,29 @@ func poll(ctx context.Context, try func(context.Context) error) error {
 	}
 }
 
+// weightsBackup is a flag of SGLang. Without it, SGLang drops its weights when it falls asleep and
+// does not load them when it wakes: it would answer with whatever is in its memory then.
+const weightsBackup = "--enable-weights-cpu-backup"
+
+// Sleeps reports whether an engine that is declared so can give its GPU memory back without being
+// stopped, and serve as before when it has the memory again.
+func Sleeps(spec *rotav1.EngineSpec) bool {
+	switch spec.GetDriver() {
+	case rotav1.EngineDriver_ENGINE_DRIVER_PROCESS:
+		return false
+	case rotav1.EngineDriver_ENGINE_DRIVER_SGLANG:
+		// It may be in the text of a shell.
+		return slices.ContainsFunc(spec.GetCommand().GetArgv(), func(arg string) bool { return strings.Contains(arg, weightsBackup) })
+	}
+	return true
+}
+
 // sleep has the engine give its GPU memory back, and returns when the engine says that it has,
 // if it says so at all.
 func (c *client) sleep(ctx context.Context) error {
+	if !Sleeps(c.spec) { // an earlier agent may have thought otherwise
+		return errNoSleep
+	}
 	switch c.spec.GetDriver() {
 	case rotav1.EngineDriver_ENGINE_DRIVER_VLLM:
 		if _, err := c.call(ctx, http.MethodPost, fmt.Sprintf("/sleep?level=%d", max(c.spec.GetSleepLevel(), 1)), nil); err != nil {
@@ -165,6 +193,9 @@ var sglangTags = []byte(`{"tags":["kv_cache","weights"]}`)
 
 // wake has the engine take its GPU memory again.
 func (c *client) wake(ctx context.Context) error {
+	if !Sleeps(c.spec) {
+		return errNoSleep
+	}
 	switch c.spec.GetDriver() {
 	case rotav1.EngineDriver_ENGINE_DRIVER_VLLM:
 		if err := c.wakeVLLM(ctx); err != nil {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -57,6 +58,11 @@ type Manager struct {
 	Options
 	http   *http.Client
 	record record
+	// recording is held while the record is written. That takes as long as the disk does, and only
+	// steps wait for it: what the agent asks under a lock of its own needs mu alone.
+	recording sync.Mutex
+	// unrecorded: the record could not be written, so Watch tries again.
+	unrecorded atomic.Bool
 
 	mu sync.Mutex
 	// processes are the engines that exist, or may.
@@ -85,9 +91,12 @@ type process struct {
 
 	exit plan.Exit
 	left left
-	// cancel ends the step that is under way, which then closes busy; nil: none is.
+	// begun: the supervisor was asked to start it, or an earlier agent has. launched is closed when it
+	// is known what was started.
+	begun    bool
+	launched chan struct{}
+	// cancel ends the step that is under way; nil: none is.
 	cancel context.CancelFunc
-	busy   chan struct{}
 	// stopping: nothing else may be done to it any more.
 	stopping bool
 	// failedProbes in a row while it is ready. attended: a probe, or the kill of an orphan, is
@@ -120,7 +129,7 @@ func New(o Options) (*Manager, error) {
 		return nil, err
 	}
 	for _, e := range entries {
-		p := &process{runs: e.Runs, spec: new(rotav1.EngineSpec), key: e.Key, port: e.Port, exited: make(chan struct{}), left: e.Left}
+		p := &process{runs: e.Runs, spec: new(rotav1.EngineSpec), key: e.Key, port: e.Port, exited: make(chan struct{}), begun: true, launched: closed(), left: e.Left}
 		if err := p.spec.UnmarshalVT(e.Spec); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 		}
@@ -128,6 +137,12 @@ func New(o Options) (*Manager, error) {
 		m.number = max(m.number, e.Key.Action)
 	}
 	return m, nil
+}
+
+func closed() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
 }
 
 // Recorded are the engines that may exist, by model and chunk.
@@ -165,7 +180,7 @@ func (m *Manager) Open(incarnation uint64) (older func(plan.Engine) bool) {
 func (m *Manager) URL(e plan.Engine) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p := m.processes[e]; p != nil {
+	if p := m.processes[e]; p != nil && p.port != 0 {
 		return URL(p.port)
 	}
 	return ""
@@ -247,8 +262,15 @@ func (m *Manager) adoptOrphan(k plan.Key) {
 	if m.orphans[k] != nil {
 		return
 	}
-	m.orphans[k] = &process{key: k, exited: make(chan struct{})}
+	m.orphans[k] = &process{key: k, exited: make(chan struct{}), begun: true, launched: closed()}
 	m.Logger.Warn("stopping an engine that the record does not know", "engine", k)
+}
+
+// Orphans reports whether engines run that the record does not know. They may hold memory of any GPU.
+func (m *Manager) Orphans() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.orphans) > 0
 }
 
 // Exited tells of the end of an engine.
@@ -302,7 +324,10 @@ func (m *Manager) cease(p *process, exit plan.Exit) bool {
 	close(p.exited)
 	if m.orphans[p.key] == p {
 		delete(m.orphans, p.key)
-		m.tasks.Go(func() { m.forget(p.key) })
+		m.tasks.Go(func() {
+			m.forget(p.key)
+			m.Tell(func(*chunks.Chunks, int64) {}) // attempts wait for that
+		})
 	}
 	return true
 }
@@ -347,21 +372,38 @@ func (m *Manager) forget(k plan.Key) {
 	}
 }
 
-// remember writes the record. The caller holds mu.
+// remember writes the record as things are now. The caller does not hold mu.
 func (m *Manager) remember() error {
+	m.recording.Lock()
+	defer m.recording.Unlock()
+	entries, err := m.entries()
+	if err == nil {
+		err = m.record.write(entries)
+	}
+	if failed := err != nil; m.unrecorded.Swap(failed) != failed && failed {
+		m.Logger.Error("the record of engines cannot be written; what runs goes on, no engine starts, and another agent would stop what runs", "error", err)
+	}
+	return err
+}
+
+// entries are what the record is to have.
+func (m *Manager) entries() ([]entry, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	entries := make([]entry, 0, len(m.processes))
 	for _, p := range m.processes {
 		spec, err := p.spec.MarshalVT()
 		if err != nil {
-			return fmt.Errorf("engines: %w", err)
+			return nil, fmt.Errorf("engines: %w", err)
 		}
 		entries = append(entries, entry{Runs: p.runs, Key: p.key, Port: p.port, Spec: spec, Left: p.left})
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return a.Runs.Engine.Compare(b.Runs.Engine) })
-	return m.record.write(entries)
+	return entries, nil
 }
 
-// freePort is a port of loopback that nothing listens on, and no other engine was given.
+// freePort is a port of loopback that nothing listens on, and no other engine was given. The caller
+// holds mu.
 func (m *Manager) freePort() (int, error) {
 	for range 100 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

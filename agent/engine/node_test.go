@@ -258,7 +258,7 @@ func (n *node) spec(model string, driver rotav1.EngineDriver, misbehave string) 
 	}
 	s := &rotav1.EngineSpec{
 		Model: model, Driver: driver, StartTimeout: durationpb.New(patience), CallTimeout: durationpb.New(patience),
-		Command: &rotav1.Command{Argv: []string{"/proc/self/exe", simulated.Command, "--listen=127.0.0.1:{{port}}", "--model=" + model, "--dialect=" + dialect, "--step=0s",
+		Command: &rotav1.Command{Argv: []string{"/proc/self/exe", simulated.Command, "--listen=127.0.0.1:{{port}}", "--model=" + model, "--dialect=" + dialect, "--step=0s", weightsBackup,
 			"--account=" + n.account, "--memory=" + strconv.Itoa(gpuMemory), "--capacity=" + strconv.Itoa(gpuMemory),
 			"--devices=0", "--misbehave=" + misbehave}},
 	}
@@ -279,7 +279,7 @@ func (n *node) desire(specs ...*rotav1.EngineSpec) {
 		all[on(s.GetModel())] = s
 		wants = append(wants, chunks.Want{
 			Engine: on(s.GetModel()), Version: chunks.Version{Generation: 1, MemoryBytes: gpuMemory},
-			Sleeps: s.GetDriver() != rotav1.EngineDriver_ENGINE_DRIVER_PROCESS,
+			Sleeps: Sleeps(s),
 		})
 	}
 	n.tell(func(c *chunks.Chunks, _ int64) {

@@ -81,19 +81,30 @@ func decodeRecord(data []byte) ([]entry, error) {
 	return entries, nil
 }
 
+// errStale means that the record says what is not so any more, and could not be removed either.
+var errStale = errors.New("an old record is left")
+
 // write replaces the record, atomically. It need not outlive the machine: after a power loss no
 // engine runs, so whatever the record says then is found to be gone, and a torn one is set aside.
 // Waiting for the disk would take longer than many an engine takes to wake.
+//
+// A record that cannot be replaced, as on a full disk, is removed: an agent that finds none stops
+// what runs, while one that finds an old one would take an engine for awake that sleeps.
 func (r record) write(entries []entry) error {
 	payload, err := json.Marshal(entries)
 	if err != nil {
 		return fmt.Errorf("engines: %w", err)
 	}
-	if err = os.WriteFile(r.path+".new", frame.Append([]byte(recordMagic), payload), 0o600); err == nil {
-		err = os.Rename(r.path+".new", r.path)
+	fresh := r.path + ".new"
+	if err = os.WriteFile(fresh, frame.Append([]byte(recordMagic), payload), 0o600); err == nil {
+		err = os.Rename(fresh, r.path)
 	}
-	if err != nil {
-		return fmt.Errorf("engines: write the record: %w", err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	_ = os.Remove(fresh)
+	if stays := os.Remove(r.path); stays != nil && !errors.Is(stays, fs.ErrNotExist) {
+		err = fmt.Errorf("%w (%w: %w)", err, errStale, stays)
+	}
+	return fmt.Errorf("engines: write the record: %w", err)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -22,6 +24,8 @@ const (
 	DefaultCallTimeout = 2 * time.Minute
 	// callMax bounds one call of the supervisor.
 	callMax = 5 * time.Second
+	// portTries is how often an engine is started whose port is in use, until that counts as a failure.
+	portTries = 3
 	// killAgain is when a kill is repeated if the engine has not ended.
 	killAgain = time.Second
 )
@@ -58,7 +62,12 @@ func (m *Manager) do(ctx context.Context, step chunks.Step, conn runtime.Runtime
 	} else {
 		log.Info("an engine did as it was told", "step", name, "after", time.Since(began))
 	}
-	m.Tell(func(c *chunks.Chunks, now int64) { c.Done(e, step.Number, outcome, now) })
+	m.Tell(func(c *chunks.Chunks, now int64) {
+		if !outcome.Failed && !outcome.Gone && !m.Lives(e) { // since then, which was not told during the step
+			outcome = chunks.Outcome{Failed: true, Gone: true, Message: errEnded.Error()}
+		}
+		c.Done(e, step.Number, outcome, now)
+	})
 }
 
 var actionNames = map[chunks.Action]string{
@@ -85,18 +94,38 @@ func (m *Manager) perform(ctx context.Context, step chunks.Step, conn runtime.Ru
 	}
 }
 
-// start starts an engine and waits until it serves.
-func (m *Manager) start(ctx context.Context, step chunks.Step, conn runtime.Runtime) chunks.Outcome {
-	p, err := m.enroll(step)
-	if err != nil {
-		return chunks.Outcome{Failed: true, Gone: true, Message: err.Error()}
+// start starts an engine and waits until it serves. Another program may have taken the port of the
+// engine before the engine did: then it is started again, with another port.
+func (m *Manager) start(ctx context.Context, step chunks.Step, conn runtime.Runtime) (o chunks.Outcome) {
+	for try := 1; try <= portTries; try++ {
+		p, err := m.enroll(step)
+		if err != nil {
+			return chunks.Outcome{Failed: true, Gone: true, Message: err.Error()}
+		}
+		if o = m.startOnce(ctx, p, conn); !o.Gone || !portTaken(p.exit) {
+			return o
+		}
+		m.Logger.Warn("the port of an engine was in use", "model", step.Want.Engine.Model, "port", p.port, "try", try)
 	}
+	return o
+}
+
+func (m *Manager) startOnce(ctx context.Context, p *process, conn runtime.Runtime) chunks.Outcome {
+	known := sync.OnceFunc(func() { close(p.launched) })
+	defer known()
 	return m.during(ctx, p, leftAwake, limit(p.spec.GetStartTimeout(), DefaultStartTimeout), func(ctx context.Context) error {
-		if err := m.launch(ctx, p, conn); err != nil {
+		err := m.launch(ctx, p, conn)
+		if known(); err != nil {
 			return err
 		}
 		return m.client(p).serves(ctx)
 	})
+}
+
+// portTaken reports whether an engine said at its end that its port was in use.
+func portTaken(e plan.Exit) bool {
+	said := strings.ToLower(string(e.Stderr))
+	return strings.Contains(said, "address already in use") || strings.Contains(said, "eaddrinuse")
 }
 
 // limit is a time limit, or its default.
@@ -153,34 +182,35 @@ func (m *Manager) during(ctx context.Context, p *process, after left, within tim
 // enter notes that something is being done to an engine.
 func (m *Manager) enter(p *process, cancel context.CancelFunc) error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	p.cancel = cancel
-	if p.busy == nil {
-		p.busy = make(chan struct{})
-	}
+	stopping, recorded := p.stopping, p.left == leftBusy
+	p.left = leftBusy
+	m.mu.Unlock()
 	switch {
-	case p.stopping:
+	case stopping:
 		return errStopped
-	case p.left == leftBusy: // the record has it so
+	case recorded:
 		return nil
 	}
-	p.left = leftBusy
-	return m.remember()
+	if err := m.remember(); errors.Is(err, errStale) {
+		return err
+	}
+	return nil
 }
 
 // leave notes what came of it.
 func (m *Manager) leave(p *process, after left, err error) chunks.Outcome {
+	if err == nil {
+		m.mu.Lock()
+		p.left, p.failedProbes = after, 0
+		m.mu.Unlock()
+		// Before an attempt uses the engine: the next agent is to leave it alone then. Where this fails
+		// the engine works none the less.
+		_ = m.remember()
+	}
 	m.mu.Lock()
 	p.cancel = nil
-	close(p.busy)
-	p.busy = nil
 	gone := p.ceased()
-	if !gone && err == nil {
-		p.left, p.failedProbes = after, 0
-		if err = m.remember(); err != nil {
-			p.left = leftBusy
-		}
-	}
 	m.mu.Unlock()
 	switch {
 	case gone:
@@ -198,15 +228,22 @@ func (m *Manager) leave(p *process, after left, err error) chunks.Outcome {
 
 // launch has the supervisor start an engine, once there is memory for it.
 func (m *Manager) launch(ctx context.Context, p *process, conn runtime.Runtime) error {
-	spec, err := m.Describe(Launch{Key: p.key, Spec: p.spec, Engine: p.runs.Engine, Port: p.port})
-	if err == nil {
-		err = m.untilNoOrphans(ctx)
-	}
+	var spec runtime.Spec
+	err := m.untilNoOrphans(ctx)
 	if err == nil {
 		err = m.untilFree(ctx, p)
 	}
 	if err == nil && conn == nil {
 		err = runtime.ErrStopping
+	}
+	if err == nil {
+		spec, err = m.prepare(p)
+	}
+	if err == nil {
+		err = context.Cause(ctx) // the disk may have taken its time
+	}
+	if err == nil {
+		err = m.begin(p)
 	}
 	if err != nil {
 		m.never(p)
@@ -219,6 +256,35 @@ func (m *Manager) launch(ctx context.Context, p *process, conn runtime.Runtime) 
 		m.never(p)
 	}
 	return err
+}
+
+// prepare gives an engine a port, just before it takes the port itself, and records it for the next
+// agent.
+func (m *Manager) prepare(p *process) (spec runtime.Spec, err error) {
+	m.mu.Lock()
+	p.port, err = m.freePort()
+	m.mu.Unlock()
+	if err == nil {
+		spec, err = m.Describe(Launch{Key: p.key, Spec: p.spec, Engine: p.runs.Engine, Port: p.port})
+	}
+	if err != nil {
+		return spec, err
+	}
+	if err := m.remember(); err != nil {
+		return spec, fmt.Errorf("not started, as another agent would not know of it; make room for %s: %w", m.record.path, err)
+	}
+	return spec, nil
+}
+
+// begin notes that an engine is started now, unless it is being stopped.
+func (m *Manager) begin(p *process) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p.stopping {
+		return errStopped
+	}
+	p.begun = true
+	return nil
 }
 
 // never notes that an engine was not started.
@@ -238,7 +304,7 @@ func nothingStarted(err error) bool {
 	return false
 }
 
-// enroll records an engine that is about to be started.
+// enroll notes an engine that is about to be started.
 func (m *Manager) enroll(step chunks.Step) (*process, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -247,34 +313,24 @@ func (m *Manager) enroll(step chunks.Step) (*process, error) {
 	if spec == nil || m.newest[want.Engine] != step.Number {
 		return nil, errors.New("it is no longer wanted")
 	}
-	port, err := m.freePort()
-	if err != nil {
-		return nil, err
-	}
 	m.number++
 	p := &process{
-		runs: want, spec: spec, port: port, exited: make(chan struct{}), busy: make(chan struct{}), left: leftBusy,
+		runs: want, spec: spec, exited: make(chan struct{}), launched: make(chan struct{}), left: leftBusy,
 		key: plan.Key{Action: m.number, Incarnation: m.incarnation},
 	}
 	m.processes[want.Engine] = p
-	if err := m.remember(); err != nil {
-		delete(m.processes, want.Engine)
-		return nil, err
-	}
 	return p, nil
 }
 
-// drop forgets an engine of which no process exists.
+// drop forgets an engine of which no process exists. Nothing waits for the record: an agent that
+// finds the engine there finds out that it is gone.
 func (m *Manager) drop(p *process) {
 	m.mu.Lock()
 	if m.processes[p.runs.Engine] == p {
 		delete(m.processes, p.runs.Engine)
 	}
-	err := m.remember()
 	m.mu.Unlock()
-	if err != nil {
-		m.Logger.Error("the record of engines cannot be written", "error", err)
-	}
+	m.tasks.Go(func() { _ = m.remember() })
 	m.forget(p.key)
 }
 
@@ -285,10 +341,12 @@ func (m *Manager) stop(ctx context.Context, p *process, within time.Duration) ch
 	if p.cancel != nil {
 		p.cancel()
 	}
-	busy := p.busy
+	begun := p.begun
 	m.mu.Unlock()
-	if busy != nil {
-		<-busy // soon, and then it is known what was started
+	if begun {
+		<-p.launched // soon, and then it is known what there is to kill
+	} else {
+		m.never(p)
 	}
 	if !m.kill(ctx, p) {
 		return chunks.Outcome{Failed: true, Message: context.Cause(ctx).Error()}

@@ -9,12 +9,16 @@ import (
 	"rota/api/backoff"
 )
 
-// Watch probes the engines that are ready, and stops those that nobody knows, until the
-// context ends. An engine that fails several probes in a row is told as lost.
+// Watch probes the engines that are ready, stops those that nobody knows, and writes the record where
+// that failed, until the context ends. An engine that fails several probes in a row is told as lost.
 func (m *Manager) Watch(ctx context.Context) error {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	for {
+		if m.unrecorded.Load() && m.recording.TryLock() { // nothing is being written
+			m.recording.Unlock()
+			tasks.Go(func() { _ = m.remember() })
+		}
 		ready, unknown := m.due()
 		for _, p := range ready {
 			tasks.Go(func() { m.check(ctx, p) })

@@ -52,6 +52,7 @@ func story(t *testing.T, dir string) (steps [][]byte, keys []map[string]hash) {
 	note()
 	s.mu.Lock()
 	s.lose(s.index.byKey["a"].block) // a and c are in memory only, and on disk no more
+	s.settle(t.Context())
 	s.mu.Unlock()
 	clear(now)
 	data, err := os.ReadFile(filepath.Join(dir, manifestName))

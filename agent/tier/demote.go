@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/zeebo/blake3"
 )
@@ -56,7 +55,7 @@ func (s *Store) endDisk() {
 		s.queue(last.Value.(*block))
 	}
 	for _, g := range s.disk.segments {
-		s.disk.drop(g)
+		s.drop(g)
 	}
 	s.changed.Broadcast()
 }
@@ -65,7 +64,7 @@ func (s *Store) endDisk() {
 func (s *Store) dropEmpty() bool {
 	for _, g := range s.disk.segments {
 		if g.sealed && g.live == 0 {
-			s.disk.drop(g)
+			s.drop(g)
 			return true
 		}
 	}
@@ -123,9 +122,23 @@ func (s *Store) write(batch []*copying) {
 		c.offset, c.hash, c.hashed = end, c.block.hash, c.block.hashed
 		end += int64(padded(c.value.size))
 	}
-	write := s.disk.write
-	s.disk.writing = time.Now()
-	s.mu.Unlock()
+	write, size := s.disk.write, g.size
+	var failed error
+	s.aside(func() { size, failed = g.append(batch, write) })
+	s.disk.used += size - g.size
+	g.size = size
+	g.sealed = g.sealed || failed != nil || g.size >= s.disk.segmentBytes()
+	if s.disk.problem = nil; failed != nil {
+		s.disk.failed(failed)
+	}
+	for _, c := range batch {
+		s.written(c, g)
+	}
+}
+
+// append writes blocks and returns the new size of the segment. After a failed write the rest is cut
+// off.
+func (g *segment) append(batch []*copying, write func(*os.File, []byte, int64) (int, error)) (size int64, failed error) {
 	var wg sync.WaitGroup
 	for _, c := range batch {
 		wg.Go(func() {
@@ -140,48 +153,26 @@ func (s *Store) write(batch []*copying) {
 		})
 	}
 	wg.Wait()
-	s.mu.Lock()
-	s.disk.writing = time.Time{}
-	s.grow(g, batch)
-	for _, c := range batch {
-		s.written(c, g)
-	}
-}
-
-// grow notes what was added to a segment. After a failed write the rest is cut off, and
-// the segment is sealed.
-func (s *Store) grow(g *segment, batch []*copying) {
-	end := g.size
-	var failed error
+	size = g.size
 	for _, c := range batch {
 		if c.err == nil {
-			end = c.offset + int64(padded(c.value.size))
+			size = c.offset + int64(padded(c.value.size))
 		} else if !errors.Is(c.err, errDamaged) {
 			failed = c.err
 		}
 	}
-	s.disk.used += end - g.size
-	g.size = end
-	g.sealed = g.sealed || failed != nil || g.size >= s.disk.segmentBytes()
-	if s.disk.problem = nil; failed != nil {
-		_ = g.file.Truncate(end)
-		s.disk.failed(failed)
+	if failed != nil {
+		_ = g.file.Truncate(size)
 	}
+	return size, failed
 }
 
 // segment returns the segment that is written to.
 func (s *Store) segment() (*segment, error) {
-	d := s.disk
-	if d.active != nil && !d.active.sealed {
-		return d.active, nil
+	if g := s.disk.active; g != nil && !g.sealed {
+		return g, nil
 	}
-	g, err := d.create()
-	if err != nil {
-		return nil, err
-	}
-	d.add(g)
-	d.active = g
-	return g, nil
+	return s.create()
 }
 
 // written notes that a block is on disk, or why it is not.
@@ -240,7 +231,7 @@ func (s *Store) reclaim() error {
 			s.dropFromDisk(b)
 		}
 	}
-	s.disk.drop(g)
+	s.drop(g)
 	return nil
 }
 
@@ -297,9 +288,10 @@ func (s *Store) move(b *block) {
 		return
 	}
 	g, offset := b.segment, b.offset
-	s.mu.Unlock()
-	v, closer, err := readAside(g.file, offset, b)
-	s.mu.Lock()
+	var v *Value
+	var closer func()
+	var err error
+	s.aside(func() { v, closer, err = readAside(g.file, offset, b) })
 	if err != nil {
 		if !b.gone() && b.segment == g && !errors.Is(err, os.ErrClosed) {
 			s.counts.corrupt++

@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -42,8 +43,8 @@ type segment struct {
 	sealed bool                // nothing is written to it any more
 }
 
-// disk is the disk tier. Store.mu guards it, but for writes into the active segment,
-// which only the demoter makes.
+// disk is the disk tier. Store.mu guards it, and is not held while its files are used. Segments come,
+// grow and go by the demoter only.
 type disk struct {
 	dir      string
 	lock     *os.File
@@ -58,7 +59,7 @@ type disk struct {
 	discarded string    // why Open found nothing it could trust; empty: it did
 	broken    error     // the manifest could not be written: the tier has ended
 	problem   error     // of the last write; nil: it went well
-	writing   time.Time // when the write began that is under way; zero: none is
+	writing   time.Time // when the demoter began what waits for the disk; zero: nothing does
 	pausedTo  time.Time // no write before
 	full      int64     // bytes that the tier may have until fullTo
 	fullTo    time.Time
@@ -79,7 +80,10 @@ func (d *disk) accepts() bool {
 }
 
 // hangs says whether a write takes so long that its disk seems to hang.
-func (d *disk) hangs() bool { return !d.writing.IsZero() && time.Since(d.writing) > d.writeMax }
+func (d *disk) hangs() bool {
+	since := func(began time.Time) bool { return !began.IsZero() && time.Since(began) > d.writeMax }
+	return since(d.writing) || since(d.manifest.writing)
+}
 
 // room is how many bytes the segments may have, with half a segment left for blocks that
 // are moved.
@@ -120,7 +124,7 @@ func (s *Store) openDisk() (err error) {
 		return fmt.Errorf("disk tier: %w", err)
 	}
 	d := &disk{dir: o.Dir, limit: int64(o.DiskBytes), segments: map[uint64]*segment{}, write: writeAt, writeMax: writeMax}
-	d.manifest.path = filepath.Join(o.Dir, manifestName)
+	d.manifest.path, d.manifest.replace = filepath.Join(o.Dir, manifestName), record.ReplaceSoon
 	if d.lock, err = record.Lock(filepath.Join(o.Dir, "lock")); err != nil {
 		return fmt.Errorf("disk tier %s: %w", o.Dir, err)
 	}
@@ -138,7 +142,7 @@ func (s *Store) openDisk() (err error) {
 	case err != nil:
 		d.discarded = "the manifest is damaged: " + err.Error()
 	case c != nil && c.bootID != o.BootID && !c.closed:
-		d.discarded = "the machine was restarted before the cache had ended"
+		d.discarded, c = "the machine was restarted before the cache had ended", nil
 	case c != nil:
 		if err := s.restore(c); err != nil {
 			return fmt.Errorf("disk tier: %w", err)
@@ -147,9 +151,9 @@ func (s *Store) openDisk() (err error) {
 	if err := d.removeUnused(); err != nil {
 		return fmt.Errorf("disk tier: %w", err)
 	}
-	// Durably: the old one may be marked as closed, and is not true any more once a segment changes.
-	if err := s.rewriteManifest(record.Replace); err != nil {
-		s.breakDisk(err) // a full disk, most likely: memory serves alone
+	if err := s.beginManifest(c); err != nil {
+		d.manifest.discard()
+		d.broken = fmt.Errorf("manifest: %w", err) // a full disk, most likely: memory serves alone
 	}
 	s.boundIndex()
 	return nil
@@ -178,7 +182,8 @@ func (s *Store) restore(c *contents) error {
 		blocks[h] = b
 		s.attach(b, g, int64(l.offset))
 	}
-	for key, k := range c.keys {
+	for _, key := range c.byAge() {
+		k := c.keys[key]
 		if b := blocks[k.hash]; b != nil {
 			e := s.index.add(key)
 			s.index.put(e, b)
@@ -249,26 +254,43 @@ func (d *disk) removeUnused() error {
 	return nil
 }
 
+// aside has the demoter do what may wait for the disk, without Store.mu. If it takes too long, memory
+// evicts instead of waiting for the demoter.
+func (s *Store) aside(do func()) {
+	s.disk.writing = time.Now()
+	s.mu.Unlock()
+	do()
+	s.mu.Lock()
+	s.disk.writing = time.Time{}
+}
+
 // create begins a new active segment.
-func (d *disk) create() (*segment, error) {
-	path := d.segmentPath(d.lastID + 1)
-	f, err := opening(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|d.directFlag())
+func (s *Store) create() (g *segment, err error) {
+	d := s.disk
+	g = &segment{id: d.lastID + 1, path: d.segmentPath(d.lastID + 1), blocks: map[*block]struct{}{}}
+	s.aside(func() { g.file, err = opening(g.path, os.O_RDWR|os.O_CREATE|os.O_EXCL|d.directFlag()) })
 	if err != nil {
 		return nil, err
 	}
-	return &segment{id: d.lastID + 1, path: path, file: f, blocks: map[*block]struct{}{}}, nil
+	d.add(g)
+	d.active = g
+	return g, nil
 }
 
 // drop removes a segment, in which no block is any more. A read that is under way still
 // gets what it reads.
-func (d *disk) drop(g *segment) {
+func (s *Store) drop(g *segment) {
+	d := s.disk
 	delete(d.segments, g.id)
 	d.used -= g.size
 	if d.active == g {
 		d.active = nil
 	}
-	_ = os.Remove(g.path) // if it stays, the next Open removes it
-	_ = g.file.Close()
+	s.settle(context.Background()) // or the next Open would miss what was there
+	s.aside(func() {
+		_ = os.Remove(g.path) // if it stays, the next Open removes it
+		_ = g.file.Close()
+	})
 }
 
 // attach says that a block is in a segment.

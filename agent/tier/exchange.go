@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"context"
 	"errors"
 	"os"
 	"slices"
@@ -169,7 +170,7 @@ func (s *Store) Compare(key string, size uint64, sums []uint32) (exists, equal b
 	}
 	b := e.block
 	if equal = uint64(b.size) == size && slices.Equal(b.sums, sums); equal {
-		s.touch(b)
+		s.touch(e)
 	}
 	return true, equal
 }
@@ -224,8 +225,12 @@ func (s *Store) Adopt(i Info, expires time.Time) (Adopted, error) {
 	if b.gone() { // the key has just expired, and the block with it
 		return AdoptedNone, nil
 	}
-	s.link(s.index.add(i.Key), b, unixMS(expires))
-	s.touch(b)
+	e := s.index.add(i.Key)
+	s.link(e, b, unixMS(expires))
+	s.touch(e)
 	s.boundIndex()
+	if e.recorded {
+		s.settle(context.Background())
+	}
 	return AdoptedKey, nil
 }

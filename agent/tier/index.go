@@ -19,6 +19,7 @@ type entry struct {
 	recorded   bool   // the manifest has it
 	block      *block
 	prev, next *entry
+	age        *list.Element // in index.aged
 }
 
 // block is a value that is stored once. It is in memory, on disk or both, as long as an
@@ -70,6 +71,7 @@ type index struct {
 	bySeq    *btree.Map[uint64, *entry]
 	byExpiry *btree.BTreeG[*entry]
 	byTag    *btree.BTreeG[tagged]
+	aged     *list.List             // entries, last used first: those of one block do not age together
 	blocks   map[fingerprint]*block // one of those that have it
 	seq      uint64
 	bytes    uint64 // of heap, estimated
@@ -79,7 +81,7 @@ type index struct {
 
 func newIndex() index {
 	return index{
-		byKey: map[string]*entry{}, bySeq: &btree.Map[uint64, *entry]{}, blocks: map[fingerprint]*block{},
+		byKey: map[string]*entry{}, bySeq: &btree.Map[uint64, *entry]{}, aged: list.New(), blocks: map[fingerprint]*block{},
 		byExpiry: btree.NewBTreeGOptions(func(a, b *entry) bool {
 			return a.expires < b.expires || a.expires == b.expires && a.seq < b.seq
 		}, btree.Options{NoLocks: true}),
@@ -150,6 +152,7 @@ func (x *index) add(key string) *entry {
 	e := &entry{key: key, seq: x.seq}
 	x.byKey[key] = e
 	x.bySeq.Set(e.seq, e)
+	e.age = x.aged.PushFront(e)
 	x.bytes += entryBytes + uint64(len(key))
 	tagsOf(key, func(tag string) {
 		x.byTag.Set(tagged{tag, e})
@@ -162,6 +165,7 @@ func (x *index) remove(e *entry) {
 	x.setExpiry(e, 0)
 	delete(x.byKey, e.key)
 	x.bySeq.Delete(e.seq)
+	x.aged.Remove(e.age)
 	x.bytes -= entryBytes + uint64(len(e.key))
 	tagsOf(e.key, func(tag string) {
 		x.byTag.Delete(tagged{tag, e})

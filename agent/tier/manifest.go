@@ -2,12 +2,15 @@ package tier
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"rota/agent/internal/record"
 )
@@ -15,8 +18,6 @@ import (
 const (
 	manifestName  = "manifest"
 	manifestMagic = "rotakvm\x01"
-	// compactMin is the size in bytes below which a manifest is not rewritten.
-	compactMin = 1 << 20
 	// hashBytes is the size of a hash.
 	hashBytes = len(hash{})
 )
@@ -57,76 +58,6 @@ func evictRecord(h hash) []byte { return append([]byte{kindEvict}, h[:]...) }
 
 func clearRecord() []byte { return []byte{kindClear} }
 
-// manifest is the open file. Store.mu is held at every call.
-type manifest struct {
-	path    string
-	file    *os.File
-	size    int64
-	live    int64 // size after the last rewriting
-	reserve int64 // size at which space is to be reserved
-}
-
-// record appends to the manifest what has just been done to the index: it may write all
-// of that anew. A manifest that cannot be written is removed, because it would bring
-// back what has been dropped since: the disk tier has ended then.
-func (s *Store) record(payloads ...[]byte) {
-	if s.disk == nil || s.disk.broken != nil {
-		return
-	}
-	m := &s.disk.manifest
-	if m.size >= m.reserve {
-		m.reserve = record.Reserve(m.file, m.size)
-	}
-	var frames []byte
-	for _, p := range payloads {
-		frames = record.Append(frames, p)
-	}
-	n, err := m.file.Write(frames)
-	m.size += int64(n)
-	if err == nil && m.size > compactMin && m.size > 4*m.live {
-		// Without waiting for the disk, as readers wait for the lock. After a crash of the machine, the
-		// cache is discarded whatever the manifest is: none of this boot is marked as closed before
-		// disk.close has synced it.
-		err = s.rewriteManifest(record.ReplaceSoon)
-	}
-	if err != nil {
-		s.breakDisk(err)
-	}
-}
-
-// breakDisk ends the disk tier; the demoter drops what is there.
-func (s *Store) breakDisk(err error) {
-	m := &s.disk.manifest
-	s.disk.broken = fmt.Errorf("manifest: %w", err)
-	if err := os.Remove(m.path); err != nil && m.file != nil {
-		_ = m.file.Truncate(0)
-	}
-	s.changed.Broadcast()
-}
-
-// rewriteManifest replaces the manifest by one that says what is so now.
-func (s *Store) rewriteManifest(replace func(path string, data []byte) (*os.File, error)) error {
-	m := &s.disk.manifest
-	data := record.Append([]byte(manifestMagic), record.AppendString([]byte{kindBoot}, s.options.BootID))
-	for rank := s.onDisk.Back(); rank != nil; rank = rank.Prev() {
-		b := rank.Value.(*block)
-		data = record.Append(data, blockRecord(b))
-		for e := b.entries; e != nil; e = e.next {
-			data = record.Append(data, keyRecord(e))
-		}
-	}
-	f, err := replace(m.path, data)
-	if err != nil {
-		return err
-	}
-	if m.file != nil {
-		_ = m.file.Close()
-	}
-	m.file, m.size, m.live = f, int64(len(data)), int64(len(data))
-	m.reserve = record.Reserve(f, m.size)
-	return nil
-}
-
 // located is a block as a manifest has it.
 type located struct {
 	segment, offset, size uint64
@@ -141,6 +72,7 @@ type named struct {
 	hash    hash
 	expires int64
 	life    int // of the block
+	at      int // tells keys that were written earlier from later ones
 }
 
 // contents are what a manifest says.
@@ -150,6 +82,14 @@ type contents struct {
 	blocks map[hash]located
 	order  []hash // of the blocks, last written last; some may be gone
 	keys   map[string]named
+	named  int // keys were written so often
+	// size of the file, and where its last record ends but for the one that closes it, in bytes.
+	size, end int64
+}
+
+// byAge are the keys, last written last.
+func (c *contents) byAge() []string {
+	return slices.SortedFunc(maps.Keys(c.keys), func(a, b string) int { return cmp.Compare(c.keys[a].at, c.keys[b].at) })
 }
 
 // readManifest reads the manifest of a folder, nil if there is none. A torn tail is left
@@ -166,7 +106,7 @@ func readManifest(dir string) (*contents, error) {
 }
 
 func decodeManifest(data []byte) (*contents, error) {
-	c := &contents{blocks: map[hash]located{}, keys: map[string]named{}}
+	c := &contents{blocks: map[hash]located{}, keys: map[string]named{}, size: int64(len(data))}
 	rest, ok := bytes.CutPrefix(data, []byte(manifestMagic))
 	if !ok {
 		return nil, errManifest
@@ -182,7 +122,9 @@ func decodeManifest(data []byte) (*contents, error) {
 		if n == 0 {
 			break
 		}
-		rest = rest[n:]
+		if rest = rest[n:]; !c.closed {
+			c.end = c.size - int64(len(rest))
+		}
 	}
 	c.dropUnnamed()
 	return c, nil
@@ -200,7 +142,8 @@ func (c *contents) apply(payload []byte) error {
 	case kindKey:
 		key, h := d.String(), readHash(&d)
 		expires := d.Uvarint()
-		c.keys[key] = named{h, int64(expires), c.blocks[h].life} // dropUnnamed drops it if there is none
+		c.named++
+		c.keys[key] = named{h, int64(expires), c.blocks[h].life, c.named} // dropUnnamed drops it if there is none
 	case kindDrop:
 		delete(c.keys, d.String())
 	case kindEvict:

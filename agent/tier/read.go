@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"context"
 	"errors"
 	"os"
 	"time"
@@ -25,7 +26,7 @@ func (s *Store) get(key string) *Value {
 			return nil
 		}
 		b := e.block
-		s.touch(b)
+		s.touch(e)
 		var v *Value
 		var again bool
 		switch {
@@ -129,6 +130,9 @@ func (s *Store) Delete(key string) bool {
 	e := s.find(key)
 	if e != nil && !s.closed {
 		s.remove(e)
+		if e.recorded {
+			s.settle(context.Background())
+		}
 	}
 	return e != nil
 }
@@ -144,6 +148,7 @@ func (s *Store) Expire(key string, at time.Time) bool {
 	s.index.setExpiry(e, unixMS(at))
 	if e.recorded {
 		s.record(keyRecord(e))
+		s.settle(context.Background())
 	}
 	return true
 }
@@ -164,10 +169,14 @@ func (s *Store) Rename(from, to string) bool {
 	if there == nil {
 		there = s.index.add(to)
 	}
+	known := there.recorded
 	s.link(there, b, 0) // before the old key goes, which would take the block with it
 	s.remove(e)
-	s.touch(b)
+	s.touch(there)
 	s.boundIndex()
+	if known || there.recorded {
+		s.settle(context.Background())
+	}
 	return true
 }
 
@@ -222,4 +231,5 @@ func (s *Store) Clear() {
 		s.remove(e)
 	}
 	s.record(clearRecord())
+	s.settle(context.Background())
 }

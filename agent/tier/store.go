@@ -86,7 +86,10 @@ type Store struct {
 	indexMax uint64
 	stop     context.CancelFunc
 	wg       sync.WaitGroup
+	manifest sync.WaitGroup // writeManifest
 
+	// mu is never held while the disk is waited for, so that what is in memory is answered whatever the
+	// disk does.
 	mu      sync.Mutex
 	changed *sync.Cond // anything that a waiter may wait for
 	index   index
@@ -125,6 +128,7 @@ func Open(o Options) (*Store, error) {
 	s.wg.Go(func() { s.sweep(ctx) })
 	if s.disk != nil {
 		s.wg.Go(s.demote)
+		s.manifest.Go(s.writeManifest)
 	}
 	return s, nil
 }
@@ -145,12 +149,13 @@ func (s *Store) Close() error {
 	s.mu.Unlock()
 	s.stop()
 	s.wg.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	var err error
 	if s.disk != nil {
-		err = s.disk.close()
+		s.endManifest()
+		err = s.disk.close() // nothing else uses it any more
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for b := range s.inMemory {
 		b.value.Release()
 		b.value = nil
@@ -252,20 +257,24 @@ func (s *Store) SetSummed(key string, v *Value, sums []uint32, expires time.Time
 		v.Release()
 		return false, nil
 	}
-	if b == nil {
+	if b == nil || b.gone() { // the key may have just expired, and the block with it
 		b = s.index.newBlock(v.size, sums)
 	}
 	if e == nil {
 		e = s.index.add(key)
 	}
+	known := e.recorded
 	s.link(e, b, unixMS(expires))
 	if b.value == nil {
 		s.enterMemory(b, v)
 	} else {
 		v.Release()
 	}
-	s.touch(b)
+	s.touch(e)
 	s.boundIndex()
+	if known || e.recorded {
+		s.settle(context.Background())
+	}
 	return true, nil
 }
 
@@ -374,9 +383,12 @@ func (s *Store) forget(b *block) {
 	}
 }
 
-func (s *Store) touch(b *block) {
+// touch counts a key and its block as used.
+func (s *Store) touch(e *entry) {
+	b := e.block
 	s.tick++
 	b.used = s.tick
+	s.index.aged.MoveToFront(e.age)
 	if b.queue != nil {
 		b.queue.MoveToFront(b.place)
 	}
@@ -433,17 +445,15 @@ func (s *Store) leaveMemory(b *block) {
 	}
 }
 
-// boundIndex evicts until the index fits in its part of the memory.
+// boundIndex drops the keys that were used least recently, until the index fits in its part of the
+// memory. Keys of one block go one by one: others of them may be in use.
 func (s *Store) boundIndex() {
 	for s.index.bytes > s.indexMax {
-		last := s.onDisk.Back()
-		if last == nil {
-			last = s.clean.Back()
+		e := s.index.aged.Back().Value.(*entry)
+		b := e.block
+		if s.remove(e); b.gone() {
+			s.counts.evicted++
 		}
-		if last == nil {
-			last = s.dirty.Back()
-		}
-		s.evict(last.Value.(*block))
 	}
 }
 
@@ -465,7 +475,8 @@ func (s *Store) Flush(ctx context.Context) error {
 		s.changed.Broadcast()
 		s.changed.Wait()
 	}
-	return nil
+	s.settle(ctx)
+	return ctx.Err()
 }
 
 // sweep drops expired keys that are not asked for.

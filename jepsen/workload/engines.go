@@ -104,7 +104,7 @@ func (w *worker) newEngine(i int, mayMisbehave bool) *rotav1.EngineSpec {
 	}
 	switch m.driver {
 	case rotav1.EngineDriver_ENGINE_DRIVER_SGLANG:
-		spec.Command.Argv = append(spec.Command.Argv, "--dialect", "sglang")
+		spec.Command.Argv = append(spec.Command.Argv, "--dialect", "sglang", "--enable-weights-cpu-backup")
 	case rotav1.EngineDriver_ENGINE_DRIVER_VLLM:
 		spec.SleepLevel = uint32(1 + w.rand.IntN(2))
 	case rotav1.EngineDriver_ENGINE_DRIVER_HTTP:

@@ -75,7 +75,7 @@ const (
 	Stop
 )
 
-// Step is something to do. It is answered once, with Done. A Stop may come while a Start is
+// Step is something to do. It is answered once, with Done. A Stop may come while another step is
 // under way, which it ends: only the answer to the newest step of an engine counts.
 type Step struct {
 	Action Action
@@ -256,7 +256,7 @@ func (c *Chunks) end(e *engine, now int64) {
 			return
 		}
 		c.stop(e, now)
-	case e.phase == Broken, e.killed && (e.step == 0 || e.phase == Starting):
+	case e.phase == Broken, e.killed:
 		c.stop(e, now)
 	}
 }

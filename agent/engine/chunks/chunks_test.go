@@ -189,6 +189,34 @@ func TestKillAll(t *testing.T) {
 
 // TestThoseThatSleepWaitForTheOneThatLeaves: with all room for sleep taken by an engine that is to
 // wake, the other is stopped.
+// TestAKillDoesNotWaitForAStep that hangs, whatever the step is.
+func TestAKillDoesNotWaitForAStep(t *testing.T) {
+	for _, under := range []string{"start", "sleep", "wake"} {
+		n := newNode(4)
+		n.Desire([]Want{want("a", 1)})
+		n.expect(t, "start a/1")
+		if under != "start" {
+			n.done("a", Outcome{})
+			n.Desire(nil)
+			n.expect(t, "sleep a/1")
+		}
+		if under == "wake" {
+			n.done("a", Outcome{})
+			n.Desire([]Want{want("a", 1)})
+			n.expect(t, "wake a/1")
+		}
+		overtaken := n.under["a"]
+		n.KillAll()
+		n.expect(t, "stop a/1")
+		n.Done(overtaken.Want.Engine, overtaken.Number, Outcome{}, n.now) // too late
+		if n.expect(t); !n.Leaves(overtaken.Want.Engine) {
+			t.Errorf("after a %s that was overtaken it does not leave: %+v", under, n.state("a"))
+		}
+		n.done("a", Outcome{Gone: true})
+		n.expect(t)
+	}
+}
+
 func TestThoseThatSleepWaitForTheOneThatLeaves(t *testing.T) {
 	n := newNode(1)
 	for _, model := range []string{"a", "b"} {

@@ -74,7 +74,7 @@ type machine struct {
 	exists map[plan.Engine]*process
 	used   map[plan.Engine]bool
 	todo   map[plan.Engine]Step
-	late   []Step // starts that a stop has overtaken, and that will be answered
+	late   []Step // that a stop has overtaken, and that will be answered
 	limits Limits
 	kills  bool // everything must end
 }
@@ -221,7 +221,7 @@ func (m *machine) goesWell() {
 	}
 }
 
-// lateAnswer answers a start that a stop has overtaken. Nobody may believe it.
+// lateAnswer answers a step that a stop has overtaken. Nobody may believe it.
 func (m *machine) lateAnswer(t *rapid.T) {
 	if len(m.late) == 0 {
 		t.Skip()
@@ -254,7 +254,7 @@ func (m *machine) ask() (again int64) {
 func (m *machine) begin(s Step) {
 	e := s.Want.Engine
 	p := m.exists[e]
-	if old, busy := m.todo[e]; busy && (old.Action != Start || s.Action != Stop) {
+	if old, busy := m.todo[e]; busy && (old.Action == Stop || s.Action != Stop) {
 		m.t.Fatalf("%v: step %d while step %d is under way", e, s.Action, old.Action)
 	}
 	switch s.Action {

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"context"
 	"crypto/subtle"
 	"errors"
 	"fmt"
@@ -325,16 +326,22 @@ func get(c *conn, cmd *command) {
 	}
 }
 
-// mget reads some values ahead while one is written.
+// mget reads some values ahead while one is written, until the client is gone.
 func mget(c *conn, cmd *command) {
 	keys := cmd.args[1:]
+	ctx, gone := context.WithCancel(context.Background())
+	defer gone()
 	c.array(len(keys))
 	pending := make(chan chan *tier.Value, readAhead)
 	go func() {
 		defer close(pending)
 		for _, key := range keys {
 			got := make(chan *tier.Value, 1)
-			pending <- got
+			select {
+			case pending <- got:
+			case <-ctx.Done():
+				return
+			}
 			go func() { got <- c.store.Get(string(key)) }()
 		}
 	}()
@@ -342,6 +349,9 @@ func mget(c *conn, cmd *command) {
 		v := <-got
 		if c.value(v); v != nil {
 			v.Release()
+		}
+		if c.err != nil {
+			gone()
 		}
 	}
 }

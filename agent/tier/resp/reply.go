@@ -31,6 +31,7 @@ func (c *conn) fail(s string) {
 func (c *conn) bulk(s string) {
 	c.line('$', int64(len(s)))
 	c.out = append(append(c.out, s...), '\r', '\n')
+	c.bound()
 }
 
 func (c *conn) null() {

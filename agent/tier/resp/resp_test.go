@@ -49,18 +49,22 @@ func serve(t testing.TB, o tier.Options, password string) (address string, s *ti
 	must(t, err)
 	l, err := Listen("127.0.0.1:0")
 	must(t, err)
+	serving(t, &Server{Store: s, Password: password}, l)
+	return l.Addr().String(), s
+}
+
+// serving serves until the test ends.
+func serving(t testing.TB, server *Server, l net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	server := &Server{Store: s, Password: password}
 	go func() { done <- server.Serve(ctx, l) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("served until %v", err)
 		}
-		must(t, s.Close())
+		must(t, server.Store.Close())
 	})
-	return l.Addr().String(), s
 }
 
 func memory() tier.Options { return tier.Options{MemoryBytes: 8 << 20} }
@@ -248,6 +252,78 @@ func TestAnAnswerDoesNotWaitForTheNextCommand(t *testing.T) {
 	}
 }
 
+// An answer of any length takes little of the heap, also if its parts are small.
+func TestLongAnswersAreWrittenAsTheyCome(t *testing.T) {
+	s, err := tier.Open(memory())
+	must(t, err)
+	defer s.Close()
+	server := &Server{Store: s, conns: map[*conn]struct{}{}, ioMax: ioMax}
+	value := strings.Repeat("v", writeAt/4-1)
+	mget, setup := []string{"MGET"}, say("SET", "key", value)
+	for range 5000 {
+		mget = append(mget, "key")
+	}
+	for i := range 20 {
+		setup += say("SET", fmt.Sprintf("%0*d", tier.KeyBytesMax, i), "")
+	}
+	for name, request := range map[string]string{"MGET": say(mget...), "SCAN": say("SCAN", "0", "COUNT", "100")} {
+		w := &wire{in: []byte(setup + request)}
+		c := server.add(w)
+		c.serve()
+		if cap(c.out) > 4*writeAt || w.written < 300_000 {
+			t.Errorf("%s: %d bytes of the heap for %d that were written", name, cap(c.out), w.written)
+		}
+	}
+}
+
+// MGET reads no more values for a client that has gone.
+func TestAClientThatLeavesAnAnswer(t *testing.T) {
+	s, err := tier.Open(memory())
+	must(t, err)
+	defer s.Close()
+	server := &Server{Store: s, conns: map[*conn]struct{}{}, ioMax: ioMax}
+	mget := []string{"MGET"}
+	for range 5000 {
+		mget = append(mget, "key")
+	}
+	server.add(&wire{in: []byte(say("SET", "key", strings.Repeat("v", writeAt)) + say(mget...)), refuse: io.ErrClosedPipe}).serve()
+	if hits := s.Stat().MemoryHits; hits > 3*readAhead {
+		t.Errorf("%d values were read", hits)
+	}
+}
+
+// A client that begins a command has to end it. One that begins none may wait.
+func TestAClientThatStalls(t *testing.T) {
+	s, err := tier.Open(memory())
+	must(t, err)
+	l, err := Listen("127.0.0.1:0")
+	must(t, err)
+	serving(t, &Server{Store: s, ioMax: 50 * time.Millisecond}, l)
+	idle, err := net.Dial("tcp", l.Addr().String())
+	must(t, err)
+	defer idle.Close()
+	for _, begun := range []string{"*", "*3\r\n$3\r\nSET\r\n$1\r\n", "GET", "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$5\r\nab"} {
+		nc, err := net.Dial("tcp", l.Addr().String())
+		must(t, err)
+		_ = nc.SetDeadline(time.Now().Add(time.Minute))
+		_, err = io.WriteString(nc, begun)
+		must(t, err)
+		if _, err := io.ReadAll(nc); err != nil {
+			t.Errorf("%q is waited for: %v", begun, err)
+		}
+		_ = nc.Close()
+	}
+	_ = idle.SetDeadline(time.Now().Add(time.Minute))
+	_, err = io.WriteString(idle, "PING\r\n")
+	must(t, err)
+	if line, err := bufio.NewReader(idle).ReadString('\n'); line != "+PONG\r\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+	if st := s.Stat(); st.MemoryBytes != 0 {
+		t.Errorf("memory is held: %+v", st)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	address, s := serve(t, memory(), "")
 	for name, c := range map[string]struct{ request, want string }{
@@ -356,7 +432,9 @@ func FuzzCommands(f *testing.F) {
 // wire is a connection that gives bytes and takes any.
 type wire struct {
 	net.Conn
-	in []byte
+	in      []byte
+	written int
+	refuse  error // of writes
 }
 
 func (w *wire) Read(b []byte) (int, error) {
@@ -368,7 +446,14 @@ func (w *wire) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-func (w *wire) Write(b []byte) (int, error)      { return len(b), nil }
+func (w *wire) Write(b []byte) (int, error) {
+	if w.refuse != nil {
+		return 0, w.refuse
+	}
+	w.written += len(b)
+	return len(b), nil
+}
+
 func (w *wire) Close() error                     { return nil }
 func (w *wire) SetReadDeadline(time.Time) error  { return nil }
 func (w *wire) SetWriteDeadline(time.Time) error { return nil }

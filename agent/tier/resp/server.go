@@ -20,8 +20,8 @@ import (
 const (
 	// connectionsMax is how many clients are served at once.
 	connectionsMax = 1024
-	// ioMax is how long a client may take to send one command or to read what it asked
-	// for. Meanwhile values of it take memory that others cannot use.
+	// ioMax is how long a client may take to send a command, or each value of it, or to read what it
+	// asked for. Meanwhile it takes memory that others cannot use.
 	ioMax = time.Minute
 	// writeAt is how many bytes of replies are written at the latest.
 	writeAt = 64 << 10
@@ -61,6 +61,7 @@ type Server struct {
 	Files  func() (directory string, mounted bool)
 	Logger hclog.Logger // nil: none
 
+	ioMax   time.Duration // replaced in tests; 0: ioMax
 	started time.Time
 	mu      sync.Mutex
 	nextID  int64
@@ -73,6 +74,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		s.Logger = hclog.NewNullLogger()
 	}
 	s.started, s.conns = time.Now(), map[*conn]struct{}{}
+	if s.ioMax == 0 {
+		s.ioMax = ioMax
+	}
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -167,12 +171,22 @@ func (c *conn) Read(b []byte) (int, error) {
 
 func (c *conn) flush() error {
 	if len(c.out) > 0 && c.err == nil {
-		_ = c.conn.SetWriteDeadline(time.Now().Add(ioMax))
+		_ = c.conn.SetWriteDeadline(time.Now().Add(c.server.ioMax))
 		_, c.err = c.conn.Write(c.out)
 		c.out = c.out[:0]
 	}
 	return c.err
 }
+
+// bound writes replies once there are many, so that no command keeps more than writeAt of them.
+func (c *conn) bound() {
+	if len(c.out) >= writeAt {
+		_ = c.flush()
+	}
+}
+
+// hurry bounds how long the rest of a command may take.
+func (c *conn) hurry() { _ = c.conn.SetReadDeadline(time.Now().Add(c.server.ioMax)) }
 
 // serve answers commands until the client goes.
 func (c *conn) serve() {
@@ -180,6 +194,7 @@ func (c *conn) serve() {
 		if _, err := c.in.Peek(1); err != nil {
 			return
 		}
+		c.hurry()
 		cmd, err := readCommand(c.in, c.memory)
 		if refused := protocolError(""); errors.As(err, &refused) {
 			c.fail("ERR " + err.Error())
@@ -194,16 +209,14 @@ func (c *conn) serve() {
 		}
 		c.run(cmd)
 		cmd.release()
-		if len(c.out) >= writeAt {
-			_ = c.flush()
-		}
+		c.bound()
 	}
 	_ = c.flush()
 }
 
-// memory is where a value is read to. From then on the client has to hurry.
+// memory is where a value is read to.
 func (c *conn) memory(n uint64) (*tier.Value, error) {
-	_ = c.conn.SetReadDeadline(time.Now().Add(ioMax))
+	c.hurry()
 	if !c.authenticated {
 		return nil, errNoAuth
 	}
@@ -220,12 +233,13 @@ func (c *conn) value(v *tier.Value) {
 	c.out = append(appendNumber(c.out, '$', int64(len(b))), '\r', '\n')
 	if len(b) < writeAt/4 {
 		c.out = append(append(c.out, b...), '\r', '\n')
+		c.bound()
 		return
 	}
 	if c.err != nil {
 		return
 	}
-	_ = c.conn.SetWriteDeadline(time.Now().Add(ioMax))
+	_ = c.conn.SetWriteDeadline(time.Now().Add(c.server.ioMax))
 	parts := net.Buffers{c.out, b, []byte("\r\n")}
 	_, c.err = parts.WriteTo(c.conn)
 	c.out = c.out[:0]

@@ -12,6 +12,8 @@ import (
 
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
+
+	"rota/agent/engine"
 )
 
 func (a *app) engineCmd() *cobra.Command {
@@ -50,7 +52,7 @@ The driver says how an engine sleeps and wakes:
 
   vllm     vLLM with sleep mode (--sleep-level); needs --enable-sleep-mode and
            VLLM_SERVER_DEV_MODE=1
-  sglang   SGLang with --enable-memory-saver
+  sglang   SGLang with --enable-memory-saver --enable-weights-cpu-backup
   process  any program: it is stopped to free its memory, and started again
   http     any server with two calls for it: --sleep and --wake`,
 		Example: `  rota engine register --model judge-7b --driver vllm --env VLLM_SERVER_DEV_MODE=1 -- vllm serve judge-7b --port {{port}} --tensor-parallel-size {{gpus}} --enable-sleep-mode
@@ -129,6 +131,10 @@ func (f *engineFlags) spec(argv []string) (*rotav1.EngineSpec, error) {
 		SleepLevel: f.sleepLevel, AsleepMemoryBytes: uint64(f.asleepMemory),
 	}
 	spec.Driver, _ = f.driverOf()
+	if spec.Driver == rotav1.EngineDriver_ENGINE_DRIVER_SGLANG && !engine.Sleeps(spec) {
+		return nil, usageErrorf("SGLang without --enable-weights-cpu-backup loses its weights when it sleeps, and answers nonsense when it has woken; " +
+			"add --enable-memory-saver --enable-weights-cpu-backup to the command, or stop the engine instead of putting it to sleep, with --driver process --probe /health")
+	}
 	if spec.Sleep, err = f.sleep.parse("--sleep"); err != nil {
 		return nil, err
 	}

@@ -53,6 +53,7 @@ func TestDeclarationsOfEngines(t *testing.T) {
 		"write it after --":                                   "--model m --driver vllm",
 		`--sleep "/offload" is not METHOD /PATH`:              "--model m --driver http --sleep /offload -- x",
 		"give the call with --wake":                           "--model m --driver http --wake-data x -- x",
+		"SGLang without --enable-weights-cpu-backup loses":    "--model m --driver sglang -- sglang serve m --enable-memory-saver",
 		`--env "A" is not NAME=VALUE`:                         "--model m --driver vllm -e A -- x",
 	} {
 		if _, err := declared(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {

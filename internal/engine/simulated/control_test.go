@@ -110,7 +110,7 @@ func TestWeightsOfVLLM(t *testing.T) {
 }
 
 func TestControlsOfSGLang(t *testing.T) {
-	a := start(t, "--step=0s", "--update=1ms", "--dialect=sglang")
+	a := start(t, "--step=0s", "--update=1ms", "--dialect=sglang", "--enable-weights-cpu-backup")
 	a.expect(
 		[4]string{"POST", "/pause_generation", `{"mode":"strange"}`, "422"},
 		[4]string{"POST", "/pause_generation", `{"mode":"retract"}`, `"status":"ok"`},
@@ -144,6 +144,22 @@ func TestControlsOfSGLang(t *testing.T) {
 		[4]string{"GET", "/get_server_info", "", `"version":"simulated"`},
 		[4]string{"GET", "/metrics", "", `sglang:num_running_reqs{engine="simulated",model_name="simulated"} 0`},
 		[4]string{"POST", "/sleep", "", "404"},
+	)
+}
+
+// TestWeightsWithoutABackup are lost with their memory, until they are updated. The KV cache is not
+// the weights.
+func TestWeightsWithoutABackup(t *testing.T) {
+	a := start(t, "--step=0s", "--update=1ms", "--dialect=sglang")
+	a.expect(
+		[4]string{"POST", "/release_memory_occupation", `{"tags":["kv_cache"]}`, "200 null"},
+		[4]string{"POST", "/resume_memory_occupation", `{"tags":["kv_cache"]}`, "200 null"},
+		[4]string{"POST", completionsPath, `{"prompt":"a"}`, "200"},
+		[4]string{"POST", "/release_memory_occupation", `{"tags":["kv_cache","weights"]}`, "200 null"},
+		[4]string{"POST", "/resume_memory_occupation", `{"tags":["kv_cache","weights"]}`, "200 null"},
+		[4]string{"POST", completionsPath, `{"prompt":"a"}`, "503"},
+		[4]string{"POST", "/update_weights_from_disk", `{"model_path":"/weights"}`, `"success":true`},
+		[4]string{"POST", completionsPath, `{"prompt":"a"}`, "200"},
 	)
 }
 

@@ -36,8 +36,8 @@ type engine struct {
 	mu     sync.Mutex
 	memory Memory
 	ready  bool
-	// sleeping: it answers no request. weightless: level 2 has dropped the weights, which are to
-	// be loaded again.
+	// sleeping: it answers no request. weightless: level 2 of vLLM, or SGLang without a backup, has
+	// dropped the weights, which are to be loaded again.
 	sleeping, weightless bool
 	misbehaves           map[string]int64
 	// version is the name of the weights' version. versions counts them for the model.

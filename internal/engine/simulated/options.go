@@ -66,6 +66,9 @@ type Options struct {
 	// Weights is a file that keeps the version of the weights, as a checkpoint would: a process that
 	// is started again has it; empty: a process begins with the version "default".
 	Weights string
+	// WeightsBackup keeps the weights of an engine of SGLang that gives their memory back. Without it
+	// they are lost, until they are updated.
+	WeightsBackup bool
 	// Account is a folder with the account of simulated GPUs; empty: no memory is counted. Memory
 	// and Capacity are bytes of each GPU. Devices are the numbers of its GPUs, with commas.
 	Account          string
@@ -94,6 +97,7 @@ func (o *Options) AddTo(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.Wake, "wake", -1, "simulated time to wake; without it as in the profile")
 	fs.DurationVar(&o.Update, "update", -1, "simulated time to update the weights; without it as in the profile")
 	fs.StringVar(&o.Weights, "weights", "", "file that keeps the version of the weights for a process that is started again; none: it has the first one again")
+	fs.BoolVar(&o.WeightsBackup, "enable-weights-cpu-backup", false, "sglang: keep the weights while their memory is given back; without it they are lost")
 	fs.StringVar(&o.Account, "account", "", "folder with the account of the simulated GPUs; none: no memory is counted")
 	fs.Uint64Var(&o.Memory, "memory", 0, "bytes that it takes of each GPU")
 	fs.Uint64Var(&o.Capacity, "capacity", 0, "bytes that each GPU has")

@@ -3,6 +3,7 @@ package simulated
 import (
 	"fmt"
 	"net/http"
+	"slices"
 
 	"rota/internal/engine/model"
 )
@@ -39,22 +40,24 @@ func (e *engine) flushCache(w http.ResponseWriter, _ *http.Request) {
 	e.resetCache()
 }
 
-// tagged checks the tags of a call of SGLang.
-func tagged(w http.ResponseWriter, r *http.Request) bool {
+// tags reads the tags of a call of SGLang.
+func tags(w http.ResponseWriter, r *http.Request) (tags []string, ok bool) {
 	var body struct{ Tags []string }
 	if !read(w, r, &body) {
-		return false
+		return nil, false
 	}
 	if len(body.Tags) == 0 {
 		http.Error(w, "simulated: no tags", http.StatusBadRequest)
-		return false
+		return nil, false
 	}
-	return true
+	return body.Tags, true
 }
 
-// releaseSGLang gives memory back. The engine has to be idle.
+// releaseSGLang gives memory back. The engine has to be idle. Without a backup the weights are lost
+// with their memory, as they are in SGLang: it answers nonsense then, and this one 503.
 func (e *engine) releaseSGLang(w http.ResponseWriter, r *http.Request) {
-	if !tagged(w, r) {
+	tags, ok := tags(w, r)
+	if !ok {
 		return
 	}
 	if e.driver.load().Running > 0 {
@@ -62,12 +65,15 @@ func (e *engine) releaseSGLang(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if e.release(w, r) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.weightless = e.weightless || !e.o.WeightsBackup && slices.Contains(tags, "weights")
 		fmt.Fprint(w, "null")
 	}
 }
 
 func (e *engine) resumeSGLang(w http.ResponseWriter, r *http.Request) {
-	if tagged(w, r) && e.resume(w, r) {
+	if _, ok := tags(w, r); ok && e.resume(w, r) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.sleeping = false
