@@ -63,9 +63,9 @@ func (s *Server) survey(ctx context.Context) ([]autopilot.Server, error) {
 		case errors.Is(seen.Err, replica.ErrNotReady):
 			v.Dead, v.Reason = true, "does not answer"
 		case seen.Err != nil:
-			v.Reason = seen.Err.Error()
+			v.CannotVote, v.Reason = true, seen.Err.Error()
 		case seen.Quarantine != "":
-			v.Reason = "in quarantine: " + seen.Quarantine
+			v.CannotVote, v.Reason = true, "in quarantine: "+seen.Quarantine
 		case seen.Applied+behindMax < newest:
 			v.Reason = fmt.Sprintf("%d entries behind", newest-seen.Applied)
 		}

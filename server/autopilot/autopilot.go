@@ -28,6 +28,9 @@ type Server struct {
 	// quarantine, far behind, not the server that it should be.
 	Dead   bool
 	Reason string
+	// CannotVote: it answers, but its vote does not count. It is in quarantine, or another
+	// server answers in its place.
+	CannotVote bool
 	// Applied is the newest entry that it has applied.
 	Applied uint64
 }
@@ -103,20 +106,21 @@ func (p *Pilot) Healthy() bool {
 
 // Tolerance is how many more voters may die before there is no majority.
 func (p *Pilot) Tolerance() int {
-	voters, alive := p.voters()
-	return max(0, alive-(voters/2+1))
+	voters, voting := p.voters()
+	return max(0, voting-(voters/2+1))
 }
 
-func (p *Pilot) voters() (voters, alive int) {
+// voters counts the voters, and those of them that answer and can vote.
+func (p *Pilot) voters() (voters, voting int) {
 	for _, s := range p.servers {
 		if s.Voter {
 			voters++
-			if !s.Dead {
-				alive++
+			if !s.Dead && !s.CannotVote {
+				voting++
 			}
 		}
 	}
-	return voters, alive
+	return voters, voting
 }
 
 // Verb is what to do with a server.
@@ -176,13 +180,13 @@ func (p *Pilot) planRemoval(s Server) (Verb, string) {
 	if !s.Voter {
 		return Remove, "is removed"
 	}
-	voters, alive := p.voters()
+	voters, voting := p.voters()
 	// No server gets a vote while a voter is dead: all dead ones go, or none.
-	switch left := alive + p.replacements(); {
+	switch left := voting + p.replacements(); {
 	case left < p.settings.VotersMin:
 		return Wait, fmt.Sprintf("stays a member: %d voters and replacements would be left, fewer than %d; join a new server", left, p.settings.VotersMin)
-	case 2*alive <= voters:
-		return Wait, "stays a member: the voters that answer are no majority"
+	case 2*voting <= voters:
+		return Wait, "stays a member: the voters that answer and can vote are no majority"
 	}
 	return Remove, "is removed"
 }
@@ -210,8 +214,8 @@ func (p *Pilot) planVote(s Server) (Verb, string) {
 	if left := p.settings.PromoteAfter - p.For(s); left > 0 {
 		return Wait, fmt.Sprintf("gets a vote in %s if it stays healthy", left.Round(time.Second))
 	}
-	if voters, alive := p.voters(); alive < voters {
-		return Wait, "gets a vote when all voters answer, or the dead ones are removed"
+	if voters, voting := p.voters(); voting < voters {
+		return Wait, "gets a vote when all voters answer and can vote, or the others are removed"
 	}
 	return Promote, "gets a vote"
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// seen reads "s1L s2 s3+ s4-b": L leads, + is dead, ~ is unhealthy, - does not vote, and a
-// letter is the zone.
+// seen reads "s1L s2 s3+ s4-b": L leads, + is dead, ~ is unhealthy, ! is in quarantine, - does
+// not vote, and a letter is the zone.
 func seen(text string) (servers []Server) {
 	var word string
 	for _, r := range text + " " {
@@ -25,7 +25,9 @@ func seen(text string) (servers []Server) {
 			case '+':
 				s.Dead = true
 			case '~':
-				s.Reason = "in quarantine"
+				s.Reason = "20,000 entries behind"
+			case '!':
+				s.CannotVote, s.Reason = true, "in quarantine"
 			case '-':
 				s.Voter = false
 			default:
@@ -54,7 +56,11 @@ func TestWhatIsDoneNext(t *testing.T) {
 		{"all well", on, "s1L s2 s3", 2 * time.Hour, "wait"},
 		{"a new server is not stable yet", on, "s1L s2 s3 s4-", 9 * time.Second, "wait"},
 		{"a new server is stable", on, "s1L s2 s3 s4-", 10 * time.Second, "promote s4"},
-		{"a new server is in quarantine", on, "s1L s2 s3 s4-~", time.Hour, "wait"},
+		{"a new server is in quarantine", on, "s1L s2 s3 s4-!", time.Hour, "wait"},
+		{"a voter is far behind", on, "s1L s2 s3~ s4-", time.Hour, "promote s4"},
+		{"a voter is in quarantine", on, "s1L s2 s3! s4-", time.Hour, "wait"},
+		{"one of four died, another is in quarantine: no majority", on, "s1L s2 s3! s4+", 9 * time.Hour, "wait"},
+		{"one of five died, another is in quarantine", on, "s1L s2 s3 s4! s5+", time.Hour, "remove s5"},
 		{"off", Settings{PromoteAfter: 1, RemoveAfter: 1}, "s1L s2 s3+ s4-", 9 * time.Hour, "wait"},
 		{"one of three died: three are to stay", on, "s1L s2 s3+", 9 * time.Hour, "wait"},
 		{"one of three died, its replacement is there", on, "s1L s2 s3+ s4-", time.Hour, "remove s3"},

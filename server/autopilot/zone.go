@@ -40,8 +40,8 @@ func (p *Pilot) replaced(s Server) bool {
 			return false
 		}
 	}
-	voters, alive := p.voters()
-	return 2*alive > voters && alive+p.replacements() >= p.settings.VotersMin
+	voters, voting := p.voters()
+	return 2*voting > voters && voting+p.replacements() >= p.settings.VotersMin
 }
 
 func (p *Pilot) hasSpare(zone string) bool {

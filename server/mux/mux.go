@@ -116,6 +116,9 @@ func (m *Mux) Close() error {
 func (m *Mux) route(raw net.Conn) {
 	defer m.pending.done()
 	conn, to, err := m.identify(raw)
+	if err == nil && to == m.raft {
+		err = keepAlive(raw)
+	}
 	if err != nil {
 		m.warn(raw, err)
 	}

@@ -37,7 +37,8 @@ func (s *streamLayer) Dial(address raft.ServerAddress, timeout time.Duration) (n
 func DialRaft(addr string, timeout time.Duration, clientTLS *tls.Config) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	raw, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	d := net.Dialer{Control: boundUnacked, KeepAliveConfig: keepAlives}
+	raw, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}

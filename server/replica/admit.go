@@ -52,7 +52,10 @@ func (r *Replica) persist(ctx context.Context, try func(context.Context) error) 
 func (r *Replica) AddPeer(ctx context.Context, id, address string, voter bool) error {
 	target := r.raft.CommitIndex()
 	return r.persist(ctx, func(ctx context.Context) error {
-		m := r.members()
+		m, err := r.configuration(ctx)
+		if err != nil {
+			return err
+		}
 		done, err := m.admits(id, address, voter)
 		if err != nil {
 			return err
@@ -65,7 +68,7 @@ func (r *Replica) AddPeer(ctx context.Context, id, address string, voter bool) e
 			return err
 		}
 		if voter {
-			if err := r.mayVote(ctx, m, is, target); err != nil {
+			if err := r.mayVote(ctx, m.members, is, target); err != nil {
 				return err
 			}
 		}
@@ -77,7 +80,10 @@ func (r *Replica) AddPeer(ctx context.Context, id, address string, voter bool) e
 // leader only.
 func (r *Replica) MovePeer(ctx context.Context, id, address string) error {
 	return r.persist(ctx, func(ctx context.Context) error {
-		m := r.members()
+		m, err := r.configuration(ctx)
+		if err != nil {
+			return err
+		}
 		s, ok := m.find(id)
 		if !ok {
 			return ErrUnknownPeer
@@ -96,7 +102,7 @@ func (r *Replica) MovePeer(ctx context.Context, id, address string) error {
 }
 
 // put writes a member into the configuration, unless that is another one by now.
-func (r *Replica) put(ctx context.Context, what string, id raft.ServerID, address string, voter bool, m members) error {
+func (r *Replica) put(ctx context.Context, what string, id raft.ServerID, address string, voter bool, m configuration) error {
 	return r.change(ctx, what, func(timeout time.Duration) raft.Future {
 		if voter {
 			return r.raft.AddVoter(id, raft.ServerAddress(address), m.index, timeout)
@@ -130,10 +136,14 @@ func (m members) free(id, address string) error {
 	return nil
 }
 
-// settled returns nil if this server leads and the configuration is committed.
-func (r *Replica) settled(ctx context.Context, m members) error {
-	if r.raft.CommitIndex() < m.index {
-		return fmt.Errorf("%w: it is not committed yet", ErrChanging)
+// settled returns nil if this server leads, and the members are those of a committed
+// configuration.
+func (r *Replica) settled(ctx context.Context, m configuration) error {
+	switch index, err := r.configurationIndex(ctx); {
+	case err != nil:
+		return err
+	case index != m.index:
+		return fmt.Errorf("%w: the members changed meanwhile", ErrChanging)
 	}
 	return r.VerifyLeader(ctx)
 }
@@ -164,17 +174,22 @@ func (r *Replica) majorityWithout(ctx context.Context, m members, id raft.Server
 	if len(voters) == 0 {
 		return fmt.Errorf("%w: %s is the only voter", ErrNoMajority, id)
 	}
-	return fmt.Errorf("%w: without %s, %d of %d voters answer, and %s does not: bring it back or remove it first",
+	return fmt.Errorf("%w: without %s, %d of %d voters answer and vote, and %s does not: bring it back or remove it first",
 		ErrNoMajority, id, present, len(voters), strings.Join(absent, " and "))
 }
 
-// present counts the servers that answer, this one among them, and names the others.
+// present counts the servers that answer and vote, this one among them, and names the others.
 func (r *Replica) present(ctx context.Context, servers []raft.Server) (present int, absent []string) {
 	for _, e := range r.meetAll(ctx, servers) {
-		if e.err == nil || string(e.ID) == r.cfg.ServerID {
+		switch {
+		case string(e.ID) == r.cfg.ServerID:
 			present++
-		} else {
+		case e.err != nil:
 			absent = append(absent, string(e.ID))
+		case e.is.Quarantine != "":
+			absent = append(absent, string(e.ID)+" (in quarantine)")
+		default:
+			present++
 		}
 	}
 	return present, absent

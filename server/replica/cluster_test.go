@@ -277,6 +277,27 @@ func (c *cluster) startAll() {
 	}
 }
 
+// newQuietCluster starts n voters that wait long for a leader, and elects one. They found the
+// cluster with ordinary time-outs: the servers that do so first may split their first vote, and
+// those that come too late then wait for the next.
+func newQuietCluster(t testing.TB, n int, heartbeat time.Duration, edit func(*Config)) (c *cluster, lead *node) {
+	t.Helper()
+	c = newCluster(t, n, nil)
+	c.edit = func(cfg *Config) {
+		cfg.HeartbeatTimeout, cfg.LeaderLease = heartbeat, heartbeat
+		if edit != nil {
+			edit(cfg)
+		}
+	}
+	for _, nd := range c.nodes {
+		c.kill(nd)
+	}
+	for _, nd := range c.nodes {
+		c.start(nd, nil)
+	}
+	return c, c.elect()
+}
+
 // newClusterOf is newCluster before any voter was started.
 func newClusterOf(t testing.TB, n int, edit func(*Config)) *cluster {
 	t.Helper()

@@ -35,6 +35,8 @@
 //     this server has lost and regained the leadership meanwhile. Here each proposal
 //     belongs to the term in which it was accepted, each entry says in which term it
 //     was stamped, and the state machine refuses one that raft has appended in another.
+//   - members.go: raft does not tell the index of its newest configuration, without which it
+//     cannot refuse a change that was checked against an older one. Here its refusals tell it.
 //   - failover.go: a process that died on a living host refuses connections, so
 //     its successor need not wait for a time-out.
 //

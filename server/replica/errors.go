@@ -50,9 +50,10 @@ var (
 	// ErrNotReady says that a server does not answer, is in quarantine or has not
 	// caught up.
 	ErrNotReady = errors.New("the server is not ready")
-	// ErrVoterAbsent says that a voter does not answer while another is to be added.
-	ErrVoterAbsent = errors.New("a voter does not answer")
-	// ErrNoMajority says that too few of the remaining voters answer.
+	// ErrVoterAbsent says that a voter does not answer, or is in quarantine, while another is
+	// to be added.
+	ErrVoterAbsent = errors.New("a voter does not answer or is in quarantine")
+	// ErrNoMajority says that too few of the remaining voters answer and vote.
 	ErrNoMajority = errors.New("no majority of voters would be left")
 	// ErrNotVoter says that a server without a vote cannot lead.
 	ErrNotVoter = errors.New("the server has no vote")

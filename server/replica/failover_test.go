@@ -16,8 +16,7 @@ import (
 // on a busy machine one may not, if two followers stand at once.
 func TestFastFailover(t *testing.T) {
 	const rounds, heartbeat = 7, 3 * time.Second
-	c := newCluster(t, 3, func(cfg *Config) {
-		cfg.HeartbeatTimeout, cfg.LeaderLease = heartbeat, heartbeat
+	c, _ := newQuietCluster(t, 3, heartbeat, func(cfg *Config) {
 		cfg.LeaderWait = testPatience
 	})
 	var times []time.Duration
@@ -47,10 +46,7 @@ func TestFastFailover(t *testing.T) {
 // A follower that still applies its log lets another one stand first: the cluster goes on without
 // waiting for that.
 func TestFailoverPassesOverWhoIsBehind(t *testing.T) {
-	c := newCluster(t, 3, func(cfg *Config) {
-		cfg.HeartbeatTimeout, cfg.LeaderLease = 3*time.Second, 3*time.Second
-	})
-	lead := c.leader()
+	c, lead := newQuietCluster(t, 3, 3*time.Second, nil)
 	var next, other *node
 	for _, f := range c.followers() {
 		if turnAfter(f.replica.voters(), lead.id, f.id) == 0 {
@@ -111,8 +107,7 @@ func (c *cluster) elect() *node {
 func TestFailoverIgnoresOtherErrors(t *testing.T) {
 	var probe atomic.Pointer[error] // nil: connections end during the election too
 	var probes atomic.Int64
-	c := newCluster(t, 3, func(cfg *Config) {
-		cfg.HeartbeatTimeout, cfg.LeaderLease = 20*time.Second, 20*time.Second
+	c, lead := newQuietCluster(t, 3, 20*time.Second, func(cfg *Config) {
 		cfg.Probe = func(context.Context, string) error {
 			err := probe.Load()
 			if err == nil {
@@ -122,7 +117,6 @@ func TestFailoverIgnoresOtherErrors(t *testing.T) {
 			return *err
 		}
 	})
-	lead := c.elect()
 	c.propose(lead, "x")
 	term := lead.replica.Status().Term
 	f := c.followers()[0]

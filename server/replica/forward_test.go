@@ -93,12 +93,18 @@ func (f failing) Propose(context.Context, *peerv1.ProposeRequest) (*peerv1.Propo
 
 // A call that broke while it was under way is in doubt, and is not repeated.
 func TestBrokenForwardIsUnknown(t *testing.T) {
+	var broken atomic.Bool // not before all vote: a server that joins asks the leader
 	c := newCluster(t, 3, func(cfg *Config) {
-		cfg.PeerClient = func(string) peerv1connect.PeerServiceClient {
+		client := cfg.PeerClient
+		cfg.PeerClient = func(address string) peerv1connect.PeerServiceClient {
+			if !broken.Load() {
+				return client(address)
+			}
 			return answering{err: connect.NewError(connect.CodeUnavailable, syscall.ECONNRESET)}
 		}
 	})
 	f := c.followers()[0]
+	broken.Store(true)
 	if _, err := f.replica.Propose(c.ctx(), create("x")); !errors.Is(err, ErrUnknownOutcome) {
 		t.Errorf("got %v, want ErrUnknownOutcome", err)
 	}

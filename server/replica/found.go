@@ -98,18 +98,25 @@ func (r *Replica) inquireOnce() (exists string, missing []string) {
 	return exists, missing
 }
 
-// found writes the first configuration. It may be there already, if a crash came
-// between this step and the next one.
-func (r *Replica) found() error {
+// found writes the first configuration. It may be there already, if a crash came between this
+// step and the next one. If a leader that this server has just heard of has not sent it yet,
+// there is nothing to found, and false is returned.
+func (r *Replica) found() (founded bool, err error) {
 	var servers raft.Configuration
 	for _, s := range r.cfg.Bootstrap {
 		servers.Servers = append(servers.Servers, raft.Server{
 			Suffrage: raft.Voter, ID: raft.ServerID(s.ID), Address: raft.ServerAddress(s.Address),
 		})
 	}
-	if err := r.raft.BootstrapCluster(servers).Error(); err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
-		return err
+	err = r.raft.BootstrapCluster(servers).Error()
+	switch {
+	case err == nil:
+		r.logger.Info("founded a new cluster", "servers", len(servers.Servers))
+	case !errors.Is(err, raft.ErrCantBootstrap):
+		return false, err
+	case len(r.members().servers) == 0:
+		r.logger.Info("another server has founded the cluster: waiting for its leader")
+		return false, nil
 	}
-	r.logger.Info("founded a new cluster", "servers", len(servers.Servers))
-	return nil
+	return true, nil
 }

@@ -172,29 +172,48 @@ func TestACrashBetweenFoundingAndLeavingQuarantine(t *testing.T) {
 	c.kill(nd)
 	c.wipe(nd)
 
-	// The same by hand, up to the crash.
+	c.tearFounding(nd, func(cfg *Config, store *storage) {
+		trans := newTransport(cfg, listen(t, "127.0.0.1:0"), nil)
+		defer trans.Close()
+		if err := raft.BootstrapCluster(cfg.raftConfig(), store.logs, store.stable, store.snaps, trans, raft.Configuration{
+			Servers: []raft.Server{{ID: raft.ServerID(nd.id), Address: raft.ServerAddress(nd.address)}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	c.start(nd, c.bootstrapList())
+	c.propose(c.leader(), "first")
+}
+
+// Raft writes the term of a new cluster, and then its first entry.
+func TestACrashBetweenTheTwoWritesOfFounding(t *testing.T) {
+	c := newClusterOf(t, 1, nil)
+	nd := c.nodes[0]
+	c.tearFounding(nd, func(_ *Config, store *storage) {
+		if err := store.stable.SetUint64([]byte(keyCurrentTerm), bootstrapTerm); err != nil {
+			t.Fatal(err)
+		}
+	})
+	c.start(nd, c.bootstrapList())
+	c.propose(c.leader(), "first")
+}
+
+// tearFounding does by hand what a server with an empty disk does up to a crash.
+func (c *cluster) tearFounding(nd *node, steps func(*Config, *storage)) {
+	c.t.Helper()
 	cfg := c.config(nd, nil)
 	cfg.setDefaults()
 	g := newGuard(cfg.DiskHangLimit, cfg.Exit, cfg.Logger)
 	defer g.close()
 	store, err := openStorage(&cfg, g)
 	if err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
-	trans := newTransport(&cfg, listen(t, "127.0.0.1:0"), nil)
-	if err := raft.BootstrapCluster(cfg.raftConfig(), store.logs, store.stable, store.snaps, trans, raft.Configuration{
-		Servers: []raft.Server{{ID: raft.ServerID(nd.id), Address: raft.ServerAddress(nd.address)}},
-	}); err != nil {
-		t.Fatal(err)
-	}
-	_ = trans.Close()
+	steps(&cfg, store)
 	if err := store.close(); err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	if !store.mark.snapshot().held {
-		t.Fatal("the mark does not say that the disk was empty")
+		c.t.Fatal("the mark does not say that the disk was empty")
 	}
-
-	c.start(nd, c.bootstrapList())
-	c.propose(c.leader(), "first")
 }

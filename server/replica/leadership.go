@@ -37,6 +37,8 @@ func (r *Replica) followLeadership() {
 				ctx, cancel := context.WithCancel(context.Background())
 				end = cancel
 				r.goFunc(func() { r.establish(ctx) })
+			} else {
+				r.trans.closePipelines()
 			}
 		case <-r.observed:
 		}
@@ -49,6 +51,8 @@ func (r *Replica) followLeadership() {
 const (
 	establishPauseMin = 200 * time.Microsecond
 	establishPauseMax = 10 * time.Millisecond
+	// establishRetry is the pause after an error.
+	establishRetry = 100 * time.Millisecond
 )
 
 // establish waits until the leader is ready and makes it known.
@@ -68,11 +72,7 @@ func (r *Replica) establish(ctx context.Context) {
 		pause = min(2*pause, establishPauseMax)
 	}
 	failpoint.Hit(failpoint.ElectionWon)
-	index, err := r.commandAt(noop.index)
-	if err == nil {
-		err = r.cfg.Machine.WaitApplied(ctx, index)
-	}
-	if err != nil {
+	if !r.applyBefore(ctx, noop.index) {
 		return
 	}
 	lead := &leadership{
@@ -83,6 +83,26 @@ func (r *Replica) establish(ctx context.Context) {
 	}
 	lead.verify = newVerifier(r, lead)
 	r.beginLeadership(lead)
+}
+
+// applyBefore waits until everything up to index is applied. It goes on after an error while its
+// context lives: no other server replaces a leader that is never ready.
+func (r *Replica) applyBefore(ctx context.Context, index uint64) bool {
+	for {
+		command, err := r.commandAt(index)
+		if err == nil {
+			err = r.cfg.Machine.WaitApplied(ctx, command)
+		}
+		if err == nil {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(establishRetry):
+		}
+		r.logger.Warn("this leader is not ready yet, and tries again", "error", err)
+	}
 }
 
 func (r *Replica) beginLeadership(lead *leadership) {

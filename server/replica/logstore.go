@@ -25,6 +25,8 @@ type logStore struct {
 	mark  *mark
 	cache logCache
 	last  atomic.Uint64
+	// closed: the store below is closed or about to be, so an error says nothing of the disk.
+	closed atomic.Bool
 	// stored gets a token after each append, for the proposer.
 	stored chan struct{}
 	// appended is told how long each append took.
@@ -80,7 +82,12 @@ func unseal(index uint64, l *raft.Log) error {
 // read runs a read; a panic of a store over its own files is corruption.
 func (s *logStore) read(what string, fn func() error) (err error) {
 	defer func() {
-		if p := recover(); p != nil {
+		p := recover()
+		switch {
+		case p == nil:
+		case s.closed.Load():
+			err = fmt.Errorf("%s of a closed log: %v", what, p)
+		default:
 			err = fmt.Errorf("%w: %s: %v", ErrCorrupt, what, p)
 			s.guard.fatal(err)
 		}
@@ -101,7 +108,8 @@ func (s *logStore) LastIndex() (last uint64, err error) {
 }
 
 // GetLog implements raft.LogStore. An entry that does not match its checksum is
-// never returned: it ends the process.
+// never returned: it ends the process. After the end of the replica, status and questions of
+// other servers may still read, and fail.
 func (s *logStore) GetLog(index uint64, l *raft.Log) error {
 	if s.cache.get(index, l) {
 		return nil
@@ -109,6 +117,9 @@ func (s *logStore) GetLog(index uint64, l *raft.Log) error {
 	err := s.read(fmt.Sprintf("entry %d", index), func() error { return s.raw.GetLog(index, l) })
 	if errors.Is(err, raft.ErrLogNotFound) {
 		return raft.ErrLogNotFound // raft compares it with ==
+	}
+	if err != nil && s.closed.Load() {
+		return err
 	}
 	if err == nil {
 		err = unseal(index, l)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -43,13 +44,16 @@ func (r *Replica) Peers(context.Context) ([]Peer, error) {
 // refuses with ErrNoMajority: without one, nothing would be decided any more.
 func (r *Replica) RemovePeer(ctx context.Context, id string) error {
 	return r.persist(ctx, func(ctx context.Context) error {
-		m := r.members()
+		m, err := r.configuration(ctx)
+		if err != nil {
+			return err
+		}
 		s, ok := m.find(id)
 		if !ok {
 			return ErrUnknownPeer
 		}
 		if s.Suffrage == raft.Voter {
-			if err := r.majorityWithout(ctx, m, s.ID); err != nil {
+			if err := r.majorityWithout(ctx, m.members, s.ID); err != nil {
 				return err
 			}
 		}
@@ -67,7 +71,10 @@ var ErrLeaderVotes = errors.New("the leader keeps its vote: transfer the leaders
 // A server without a vote is no error.
 func (r *Replica) DemotePeer(ctx context.Context, id string) error {
 	return r.persist(ctx, func(ctx context.Context) error {
-		m := r.members()
+		m, err := r.configuration(ctx)
+		if err != nil {
+			return err
+		}
 		s, ok := m.find(id)
 		switch {
 		case !ok:
@@ -77,7 +84,7 @@ func (r *Replica) DemotePeer(ctx context.Context, id string) error {
 		case id == r.cfg.ServerID:
 			return ErrLeaderVotes
 		}
-		if err := r.majorityWithout(ctx, m, s.ID); err != nil {
+		if err := r.majorityWithout(ctx, m.members, s.ID); err != nil {
 			return err
 		}
 		return r.change(ctx, "demote peer", func(timeout time.Duration) raft.Future {
@@ -112,15 +119,44 @@ func (r *Replica) NewestSnapshot() (index, sizeBytes uint64, err error) {
 	return list[0].Index, uint64(list[0].Size), nil
 }
 
-// members are the servers of the newest configuration, whose entry has the index.
-type members struct {
-	servers []raft.Server
-	index   uint64
-}
+// members are the servers of the newest configuration.
+type members struct{ servers []raft.Server }
 
 func (r *Replica) members() members {
-	f := r.raft.GetConfiguration()
-	return members{f.Configuration().Servers, f.Index()}
+	return members{r.raft.GetConfiguration().Configuration().Servers}
+}
+
+// configuration is what a change of members starts from. Raft refuses the change if its
+// newest configuration is not the one at index any more.
+type configuration struct {
+	members
+	index uint64
+}
+
+// configuration returns the newest configuration of this leader, once it is committed. The
+// index is read first: if the members change between the two, raft refuses what follows.
+func (r *Replica) configuration(ctx context.Context) (configuration, error) {
+	index, err := r.configurationIndex(ctx)
+	return configuration{r.members(), index}, err
+}
+
+// configurationIndex asks raft for the index of its newest configuration, and waits until
+// that is committed. The future of GetConfiguration always says 0, so the index is in raft's
+// refusal of a change that starts from another one.
+func (r *Replica) configurationIndex(ctx context.Context) (index uint64, err error) {
+	const other, nobody = math.MaxUint64, ""
+	err = r.await(ctx, func() error { return r.raft.RemoveServer(nobody, other, changeTime(ctx)).Error() })
+	switch {
+	case err == nil:
+		return 0, errors.New("raft removed a server that does not exist")
+	case ctx.Err() != nil:
+		return 0, fmt.Errorf("%w (%v)", ErrChanging, err)
+	}
+	refusal := fmt.Sprintf("configuration changed since %d (latest is %%d)", uint64(other))
+	if _, no := fmt.Sscanf(err.Error(), refusal, &index); no != nil {
+		return 0, changeError("read the members", err)
+	}
+	return index, nil
 }
 
 func (m members) find(id string) (raft.Server, bool) {
@@ -163,11 +199,15 @@ func (r *Replica) change(ctx context.Context, what string, fn func(time.Duration
 	if _, err := r.leading(ctx); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	timeout := changeTimeout
+	return changeError(what, r.await(ctx, func() error { return fn(changeTime(ctx)).Error() }))
+}
+
+// changeTime is how long raft may take to accept a change.
+func changeTime(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
-		timeout = min(timeout, max(time.Until(deadline), time.Millisecond))
+		return min(changeTimeout, max(time.Until(deadline), time.Millisecond))
 	}
-	return changeError(what, r.await(ctx, func() error { return fn(timeout).Error() }))
+	return changeTimeout
 }
 
 // changeError says what raft's answer to a change of members means.

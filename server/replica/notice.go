@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"sync"
 
 	"github.com/hashicorp/raft"
@@ -24,9 +25,10 @@ type pipeline struct {
 	newest raft.AppendEntriesRequest // without its entries; Prev is what it ended with
 	rules  quorum.Notices
 
-	wake chan position // a commit to tell
-	stop chan struct{}
-	once sync.Once
+	wake    chan position // a commit to tell
+	answers chan raft.AppendFuture
+	stop    chan struct{}
+	once    sync.Once
 }
 
 // AppendEntriesPipeline implements raft.Transport.
@@ -35,11 +37,29 @@ func (t *transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAd
 	if err != nil {
 		return nil, err
 	}
-	p := &pipeline{AppendPipeline: inner, wake: make(chan position, 1), stop: make(chan struct{})}
+	p := &pipeline{
+		AppendPipeline: inner, wake: make(chan position, 1),
+		answers: make(chan raft.AppendFuture), stop: make(chan struct{}),
+	}
 	p.closed = func() { t.pipelines.Delete(p) }
 	t.pipelines.Store(p, nil)
 	go p.run()
-	return p, nil
+	go p.passAnswers()
+	select {
+	case <-t.stop: // closePipelines may have missed it
+		return nil, errors.Join(raft.ErrTransportShutdown, p.Close())
+	default:
+		return p, nil
+	}
+}
+
+// closePipelines ends all pipelines, so that raft does not wait for a follower that is silent
+// before it ends its replication to it.
+func (t *transport) closePipelines() {
+	t.pipelines.Range(func(p, _ any) bool {
+		_ = p.(*pipeline).Close() // raft sees the error of its next request
+		return true
+	})
 }
 
 // AppendEntries implements raft.AppendPipeline.
@@ -57,6 +77,32 @@ func (p *pipeline) AppendEntries(req *raft.AppendEntriesRequest, resp *raft.Appe
 	}
 	p.rules.Sent(req.Term, p.newest.PrevLogEntry, req.LeaderCommitIndex)
 	return future, nil
+}
+
+// Consumer implements raft.AppendPipeline.
+func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.answers }
+
+// passAnswers takes each answer at once, and keeps it until raft reads it. After a failure raft
+// reads no more, and closes the pipeline when its last request was sent. That waits for the
+// pipeline to read answers, which stops at the first that nobody takes: raft has one request
+// under way then, and a notice is one more.
+func (p *pipeline) passAnswers() {
+	var waiting []raft.AppendFuture
+	for {
+		var oldest raft.AppendFuture
+		var to chan<- raft.AppendFuture
+		if len(waiting) > 0 {
+			oldest, to = waiting[0], p.answers
+		}
+		select {
+		case answer := <-p.AppendPipeline.Consumer():
+			waiting = append(waiting, answer)
+		case to <- oldest:
+			waiting = waiting[1:]
+		case <-p.stop:
+			return
+		}
+	}
 }
 
 // Close implements raft.AppendPipeline.

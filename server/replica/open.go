@@ -200,7 +200,11 @@ func (s *storage) inspectLog() error {
 	if err != nil {
 		return fmt.Errorf("list snapshots: %w", err)
 	}
-	last, term := max(s.logs.last.Load(), snap.index), s.stable.term()
+	last := max(s.logs.last.Load(), snap.index)
+	if err := s.unfound(last); err != nil {
+		return err
+	}
+	term := s.stable.term()
 	s.pristine = last <= bootstrapIndex && term <= bootstrapTerm
 	switch {
 	case last < s.marked.index:
@@ -216,6 +220,16 @@ func (s *storage) inspectLog() error {
 		}
 	}
 	return s.dropConflict(snap)
+}
+
+// unfound takes back the first half of founding a cluster, if a crash came before the second:
+// raft writes the term, then the entry, and never founds over a term. An election has a later
+// term, so no message and no vote of this server was of this one.
+func (s *storage) unfound(last uint64) error {
+	if last > 0 || !s.marked.held || s.marked.index > 0 || s.stable.term() != bootstrapTerm {
+		return nil
+	}
+	return s.stable.unfound()
 }
 
 // dropConflict removes a log that contradicts the newest snapshot. Raft keeps

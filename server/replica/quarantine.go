@@ -71,9 +71,13 @@ func (r *Replica) watchQuarantine() {
 			if !ok {
 				continue
 			}
-			if err := r.found(); err != nil {
+			founded, err := r.found()
+			if err != nil {
 				r.guard.fatal(fmt.Errorf("found a new cluster: %w", err))
 				return
+			}
+			if !founded {
+				continue
 			}
 		case <-tick.C:
 			if !r.caughtUp() {

@@ -36,6 +36,7 @@ func (r *Replica) stop(ctx context.Context) error {
 		return fmt.Errorf("shut down raft: %w", err)
 	}
 	r.wg.Wait()
+	r.store.logs.closed.Store(true)
 	errStore := r.store.close()
 	r.guard.close()
 	if err := errors.Join(errTrans, errStore); err != nil {

@@ -163,6 +163,16 @@ func (s *stableStore) term() uint64 {
 	return s.current.term
 }
 
+// unfound forgets the term of a founding that was cut short. A vote stays, and with it the term.
+func (s *stableStore) unfound() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current.voteTerm != 0 {
+		return nil
+	}
+	return s.commit(vote{})
+}
+
 func encodeVote(v vote) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, v.term)
 	b = binary.LittleEndian.AppendUint64(b, v.voteTerm)

@@ -105,6 +105,7 @@ func (t *transport) Close() error {
 			close(t.done)
 		}
 	})
+	t.closePipelines()
 	err := t.NetworkTransport.Close()
 	t.CloseStreams()
 	<-t.done

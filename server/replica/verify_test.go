@@ -19,9 +19,8 @@ func TestAnAnswerCountsForEarlierQuestionsOnly(t *testing.T) {
 	var gate atomic.Int64
 	gate.Store(quiet)
 	arrived, release := make(chan struct{}, 100), make(chan struct{})
-	c := newCluster(t, 3, func(cfg *Config) {
-		// Raft's own heartbeats are far apart, so that the test sees verifications.
-		cfg.HeartbeatTimeout, cfg.LeaderLease = 20*time.Second, 20*time.Second
+	// Raft's own heartbeats are far apart, so that the test sees verifications.
+	c, lead := newQuietCluster(t, 3, 20*time.Second, func(cfg *Config) {
 		cfg.intercept = func(cmd any) any {
 			if a, ok := cmd.(*raft.AppendEntriesRequest); ok && gate.Load() != quiet && a.PrevLogEntry == 0 && len(a.Entries) == 0 {
 				arrived <- struct{}{}
@@ -30,7 +29,6 @@ func TestAnAnswerCountsForEarlierQuestionsOnly(t *testing.T) {
 			return nil
 		}
 	})
-	lead := c.elect()
 	c.propose(lead, "x")
 	gate.Store(0)
 	verify := lead.replica.lead.Load().verify
@@ -61,10 +59,7 @@ func TestAnAnswerCountsForEarlierQuestionsOnly(t *testing.T) {
 // A leader whose followers are gone may have been deposed. It does not know yet, and answers no
 // read.
 func TestALeaderThatNobodyConfirmsAnswersNoRead(t *testing.T) {
-	c := newCluster(t, 3, func(cfg *Config) {
-		cfg.HeartbeatTimeout, cfg.LeaderLease = 20*time.Second, 20*time.Second
-	})
-	lead := c.elect()
+	c, lead := newQuietCluster(t, 3, 20*time.Second, nil)
 	c.propose(lead, "x")
 	if _, err := lead.replica.ReadIndexLocal(c.ctx()); err != nil {
 		t.Fatalf("a read while all answer: %v", err)
@@ -101,9 +96,8 @@ func (v *verifier) drawn() quorum.Ticket {
 func TestTheLastOtherVoterIsRemovedWhileItIsAsked(t *testing.T) {
 	var hold atomic.Bool
 	arrived, release := make(chan struct{}, 100), make(chan struct{})
-	c := newCluster(t, 2, func(cfg *Config) {
-		// The removal does not wait for raft's own heartbeats, which the other voter holds.
-		cfg.HeartbeatTimeout, cfg.LeaderLease = 20*time.Second, 20*time.Second
+	// The removal does not wait for raft's own heartbeats, which the other voter holds.
+	c, lead := newQuietCluster(t, 2, 20*time.Second, func(cfg *Config) {
 		cfg.intercept = func(cmd any) any {
 			if a, ok := cmd.(*raft.AppendEntriesRequest); ok && hold.Load() && a.PrevLogEntry == 0 && len(a.Entries) == 0 {
 				arrived <- struct{}{}
@@ -112,7 +106,6 @@ func TestTheLastOtherVoterIsRemovedWhileItIsAsked(t *testing.T) {
 			return nil
 		}
 	})
-	lead := c.elect()
 	c.propose(lead, "x")
 	other := c.followers()[0]
 	hold.Store(true)
