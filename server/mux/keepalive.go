@@ -17,6 +17,8 @@ import (
 //     the host is gone; with those of Go that takes 150 s.
 //   - A leader that sends a snapshot waits for room in the connection, for as long as the whole
 //     snapshot may take. Keepalives are not sent while data waits for an acknowledgment.
+//
+// A process that is stopped (SIGSTOP) is not noticed so: its host answers.
 var keepAlives = net.KeepAliveConfig{Enable: true, Idle: 2 * time.Second, Interval: time.Second, Count: 3}
 
 // unackedMax bounds how long data waits for an acknowledgment, or for room at the other side: a

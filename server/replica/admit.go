@@ -158,7 +158,7 @@ func (r *Replica) mayVote(ctx context.Context, m members, is *peerv1.DescribeRes
 		return fmt.Errorf("%w: %s has applied %d of %d entries: try again when it has caught up", ErrNotReady, is.ServerId, is.AppliedIndex, target)
 	}
 	if _, absent := r.present(ctx, m.votersBut(raft.ServerID(r.cfg.ServerID))); len(absent) > 0 {
-		return fmt.Errorf("%w: bring %s back, or remove it first: a further voter raises the majority that the cluster needs", ErrVoterAbsent, strings.Join(absent, " and "))
+		return fmt.Errorf("%w: bring %s back, wait for the end of its quarantine, or remove it first: a further voter raises the majority that the cluster needs", ErrVoterAbsent, strings.Join(absent, " and "))
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func (r *Replica) majorityWithout(ctx context.Context, m members, id raft.Server
 	if len(voters) == 0 {
 		return fmt.Errorf("%w: %s is the only voter", ErrNoMajority, id)
 	}
-	return fmt.Errorf("%w: without %s, %d of %d voters answer and vote, and %s does not: bring it back or remove it first",
+	return fmt.Errorf("%w: without %s, %d of %d voters answer and vote, and %s does not: bring it back, wait for the end of its quarantine, or remove it first",
 		ErrNoMajority, id, present, len(voters), strings.Join(absent, " and "))
 }
 

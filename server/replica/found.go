@@ -99,8 +99,8 @@ func (r *Replica) inquireOnce() (exists string, missing []string) {
 }
 
 // found writes the first configuration. It may be there already, if a crash came between this
-// step and the next one. If a leader that this server has just heard of has not sent it yet,
-// there is nothing to found, and false is returned.
+// step and the next one. If there is a leader already, there is nothing to found, and false is
+// returned: this server has to catch up.
 func (r *Replica) found() (founded bool, err error) {
 	var servers raft.Configuration
 	for _, s := range r.cfg.Bootstrap {
@@ -114,7 +114,7 @@ func (r *Replica) found() (founded bool, err error) {
 		r.logger.Info("founded a new cluster", "servers", len(servers.Servers))
 	case !errors.Is(err, raft.ErrCantBootstrap):
 		return false, err
-	case len(r.members().servers) == 0:
+	case len(r.members().servers) == 0, r.store.stable.term() > bootstrapTerm:
 		r.logger.Info("another server has founded the cluster: waiting for its leader")
 		return false, nil
 	}

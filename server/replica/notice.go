@@ -57,7 +57,7 @@ func (t *transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAd
 // before it ends its replication to it.
 func (t *transport) closePipelines() {
 	t.pipelines.Range(func(p, _ any) bool {
-		_ = p.(*pipeline).Close() // raft sees the error of its next request
+		go p.(*pipeline).Close() // TLS may wait for room; raft sees the error of its next request
 		return true
 	})
 }

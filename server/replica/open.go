@@ -226,7 +226,7 @@ func (s *storage) inspectLog() error {
 // raft writes the term, then the entry, and never founds over a term. An election has a later
 // term, so no message and no vote of this server was of this one.
 func (s *storage) unfound(last uint64) error {
-	if last > 0 || !s.marked.held || s.marked.index > 0 || s.stable.term() != bootstrapTerm {
+	if last > 0 || s.marked.index > 0 || s.stable.term() != bootstrapTerm {
 		return nil
 	}
 	return s.stable.unfound()

@@ -57,9 +57,11 @@ func (r *Replica) successor(ctx context.Context, id string) (raft.Server, error)
 	}
 	var furthest encounter
 	var reasons []string
-	// A leader that stops takes no writes meanwhile, so it does not wait for a voter that is gone.
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.ElectionTimeout/2)
-	defer cancel()
+	if id == "" { // the leader may be about to stop, and does not wait for a voter that is gone
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.cfg.ElectionTimeout/2)
+		defer cancel()
+	}
 	for _, e := range r.meetAll(ctx, voters) {
 		switch {
 		case e.err != nil:
