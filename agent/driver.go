@@ -315,11 +315,11 @@ func (s *steps) startSpec(ctx context.Context, conn runtime.Runtime, spec runtim
 			return err
 		}
 	}
-	if ctx.Err() != nil && s.work.Err() == nil {
-		return fmt.Errorf("%w: it is not wanted any more", runtime.ErrInvalidSpec)
-	}
 	if err := s.specs.ports.keep(spec.Key); err != nil {
 		return fmt.Errorf("%w: %w", runtime.ErrInvalidSpec, err)
+	}
+	if ctx.Err() != nil && s.work.Err() == nil { // the disk may have taken its time
+		return fmt.Errorf("%w: it is not wanted any more", runtime.ErrInvalidSpec)
 	}
 	return conn.Start(s.work, spec)
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +13,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"rota/agent/plan"
 	"rota/agent/runtime"
@@ -53,6 +56,33 @@ func TestPorts(t *testing.T) {
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 0 || p.get(b) != 0 {
 		t.Errorf("%v: %d files are left", err, len(left))
+	}
+}
+
+// An attempt that is given up while its port is written does not start.
+func TestAnAttemptThatIsGivenUpWhileTheDiskHangs(t *testing.T) {
+	p, err := openPorts(t.TempDir(), func(plan.Key) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := plan.Key{Action: 7, Attempt: 1, Incarnation: 3}
+	_, err = p.choose(key)
+	if err := errors.Join(err, syscall.Mkfifo(p.file(key), 0o600)); err != nil { // who writes to it waits for a reader
+		t.Fatal(err)
+	}
+	s := &steps{agent: &agent{specs: specifier{ports: p}, forks: &forks{}}, work: t.Context()}
+	ctx, giveUp := context.WithCancel(t.Context())
+	started := make(chan error)
+	go func() {
+		started <- s.startSpec(ctx, &link{supervisor: newSupervisor(t)}, runtime.Spec{Key: key}, work{})
+	}()
+	time.Sleep(20 * time.Millisecond)
+	giveUp()
+	if text, err := os.ReadFile(p.file(key)); err != nil || len(text) == 0 {
+		t.Errorf("%q, %v", text, err)
+	}
+	if err := <-started; !errors.Is(err, runtime.ErrInvalidSpec) {
+		t.Error(err)
 	}
 }
 

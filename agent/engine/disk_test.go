@@ -3,17 +3,22 @@ package engine
 import (
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"rota/agent/engine/chunks"
 	"rota/agent/plan"
 	"rota/agent/runtime"
+	"rota/internal/engine/simulated"
 )
 
 // TestAFullDisk refuses new engines. Those that run go on, fall asleep and wake, and the record is
@@ -110,6 +115,84 @@ func TestADiskThatHangs(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A disk that hangs takes none of the time that an engine has to fall asleep.
+func TestADiskThatHangsFailsNoCall(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	a := n.spec("a", vllm, "")
+	a.CallTimeout = durationpb.New(2 * time.Second)
+	n.desire(a)
+	n.until("a", chunks.StateReady)
+	n.manager.recording.Lock() // who writes the record hangs
+	n.desire()
+	n.untilLeft("a", leftBusy)
+	time.Sleep(a.CallTimeout.AsDuration() + 100*time.Millisecond)
+	n.manager.recording.Unlock()
+	if s := n.until("a", chunks.StateAsleep); s.Counts.Failures != 0 || n.memory() != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// An engine that falls ill while the disk hangs at the end of its start is noticed after that.
+func TestAnEngineThatFallsIllWhileTheDiskHangs(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	hang := sync.OnceFunc(n.manager.recording.Lock)
+	n.children.mu.Lock()
+	n.children.onStart = hang
+	n.children.mu.Unlock()
+	n.desire(n.spec("a", vllm, ""))
+	n.untilLeft("a", leftAwake)
+	c := &client{base: n.manager.URL(on("a")), http: n.manager.http}
+	_, err := c.call(t.Context(), http.MethodPost, "/simulated/misbehave?what="+simulated.Sick, nil)
+	time.Sleep(20 * n.manager.WatchEvery)
+	n.manager.recording.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(patience); n.until("a", chunks.StateReady).Counts.Starts < 2; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it was not restarted")
+		}
+	}
+	if !n.completes("a") {
+		t.Error("it does not serve")
+	}
+}
+
+// A step that begins to run when another was decided since does nothing: the engine may be a new one.
+func TestAStepThatIsLate(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.desire(n.spec("a", vllm, ""))
+	n.until("a", chunks.StateReady)
+	for _, action := range []chunks.Action{chunks.Sleep, chunks.Wake, chunks.Stop} {
+		late := chunks.Step{Action: action, Want: chunks.Want{Engine: on("a")}, Number: 1000}
+		do := n.manager.Begin(t.Context(), late, n.children)
+		n.manager.Begin(t.Context(), chunks.Step{Action: chunks.Start, Want: late.Want, Number: 1001}, n.children)
+		do()
+		if n.untilLeft("a", leftAwake); n.memory() != gpuMemory || !n.completes("a") {
+			t.Errorf("step %d was done", action)
+		}
+	}
+}
+
+// untilLeft waits until a model's engine is noted to be left so.
+func (n *node) untilLeft(model string, as left) {
+	n.t.Helper()
+	is := func() bool {
+		n.manager.mu.Lock()
+		defer n.manager.mu.Unlock()
+		p := n.manager.processes[on(model)]
+		return p != nil && p.left == as
+	}
+	for end := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			n.t.Fatalf("model %s is not left %s", model, as)
+		}
 	}
 }
 

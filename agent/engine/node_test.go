@@ -50,6 +50,7 @@ type children struct {
 	running map[plan.Key]*exec.Cmd
 	ended   map[plan.Key]plan.Exit
 	started int
+	onStart func() // nil: nothing
 	onExit  func(plan.Exit)
 	waits   sync.WaitGroup
 }
@@ -71,6 +72,9 @@ func newChildren(t testing.TB) *children {
 func (c *children) Start(_ context.Context, spec runtime.Spec) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.onStart != nil {
+		c.onStart()
+	}
 	cmd := exec.Command(spec.Argv[0], spec.Argv[1:]...)
 	cmd.Env = spec.Env
 	stderr := &strings.Builder{}

@@ -80,8 +80,9 @@ func (m *Manager) perform(ctx context.Context, step chunks.Step, conn runtime.Ru
 	}
 	m.mu.Lock()
 	p := m.processes[step.Want.Engine]
+	stale := m.newest[step.Want.Engine] != step.Number // another one may have been started since
 	m.mu.Unlock()
-	if p == nil { // it has ended
+	if p == nil || stale { // it has ended
 		return chunks.Outcome{Failed: step.Action != chunks.Stop, Gone: true, Message: errEnded.Error()}
 	}
 	switch within := limit(p.spec.GetCallTimeout(), DefaultCallTimeout); step.Action {
@@ -160,13 +161,16 @@ func (m *Manager) wake(ctx context.Context, p *process) error {
 // during does something to an engine that takes its time, and notes how it was left. It breaks
 // off when the engine ends, or is to be stopped.
 func (m *Manager) during(ctx context.Context, p *process, after left, within time.Duration, do func(context.Context) error) chunks.Outcome {
-	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("not done within %v", within))
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ctx, ended := context.WithCancelCause(ctx)
-	defer ended(nil)
 	if err := m.enter(p, cancel); err != nil {
 		return m.leave(p, after, err)
 	}
+	// Not before: a disk that hangs in enter takes none of the engine's time.
+	ctx, release := context.WithTimeoutCause(ctx, within, fmt.Errorf("not done within %v", within))
+	defer release()
+	ctx, ended := context.WithCancelCause(ctx)
+	defer ended(nil)
 	stop := make(chan struct{})
 	defer close(stop)
 	go func() {

@@ -37,7 +37,7 @@ func (m *Manager) due() (ready, unknown []*process) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.processes {
-		if p.left == leftAwake && !p.attended && !p.spec.GetNoProbe() {
+		if p.left == leftAwake && p.cancel == nil && !p.attended && !p.spec.GetNoProbe() {
 			p.attended = true
 			ready = append(ready, p)
 		}
@@ -58,7 +58,7 @@ func (m *Manager) check(ctx context.Context, p *process) {
 	p.attended = false
 	lost := false
 	switch {
-	case ctx.Err() != nil || p.left != leftAwake || p.ceased():
+	case ctx.Err() != nil || p.left != leftAwake || p.cancel != nil || p.ceased(): // or a step says how it is
 	case err == nil:
 		p.failedProbes = 0
 	default:

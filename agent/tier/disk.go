@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -124,7 +125,8 @@ func (s *Store) openDisk() (err error) {
 		return fmt.Errorf("disk tier: %w", err)
 	}
 	d := &disk{dir: o.Dir, limit: int64(o.DiskBytes), segments: map[uint64]*segment{}, write: writeAt, writeMax: writeMax}
-	d.manifest.path, d.manifest.replace = filepath.Join(o.Dir, manifestName), record.ReplaceSoon
+	d.manifest = manifest{path: filepath.Join(o.Dir, manifestName), replace: record.ReplaceSoon,
+		unwritten: map[uint64]uint64{}, seed: maphash.MakeSeed()}
 	if d.lock, err = record.Lock(filepath.Join(o.Dir, "lock")); err != nil {
 		return fmt.Errorf("disk tier %s: %w", o.Dir, err)
 	}
@@ -318,11 +320,15 @@ func (s *Store) detach(b *block) {
 
 // leaveDisk drops the copy on disk of a block that stays, or whose keys go next.
 func (s *Store) leaveDisk(b *block) {
+	var keys []string
 	for e := b.entries; e != nil; e = e.next {
+		if e.recorded {
+			keys = append(keys, e.key)
+		}
 		e.recorded = false
 	}
 	s.detach(b)
-	s.record(evictRecord(b.hash))
+	s.recordOf(evictRecord(b.hash), keys...)
 }
 
 // close makes everything durable and says so in the manifest.

@@ -1,7 +1,6 @@
 package tier
 
 import (
-	"context"
 	"errors"
 	"os"
 	"slices"
@@ -212,6 +211,7 @@ func (s *Store) Adopt(i Info, expires time.Time) (Adopted, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.settleKeys(i.Key)
 	b := s.likely(i.Size, i.Sums)
 	if b == nil || !s.hashBlock(b) || b.gone() || Hash(b.hash) != i.Hash {
 		return AdoptedNone, nil
@@ -229,8 +229,5 @@ func (s *Store) Adopt(i Info, expires time.Time) (Adopted, error) {
 	s.link(e, b, unixMS(expires))
 	s.touch(e)
 	s.boundIndex()
-	if e.recorded {
-		s.settle(context.Background())
-	}
 	return AdoptedKey, nil
 }

@@ -87,6 +87,122 @@ func TestAManifestThatHangs(t *testing.T) {
 	wantValue(t, s, "b", text('b', 5000))
 }
 
+// Whoever changes a key waits for what others have done to it, and for nothing else: its old value would be
+// back after a crash.
+func TestADropThatIsNotWritten(t *testing.T) {
+	calls := map[string]func(s *Store){
+		"Set":    func(s *Store) { _, _ = setUntil(s, "a", text('n', 5000), time.Time{}, Always) },
+		"Delete": func(s *Store) { s.Delete("a") },
+		"Expire": func(s *Store) { s.Expire("a", time.Now().Add(time.Hour)) },
+		"Rename": func(s *Store) { s.Rename("a", "x") },
+		"to it":  func(s *Store) { s.Rename("memory", "a") },
+		"Adopt": func(s *Store) {
+			infos := s.Describe([]string{"memory"})
+			hash, _ := s.HashOf("memory")
+			_, _ = s.Adopt(Info{Key: "a", Size: infos[0].Size, Sums: infos[0].Sums, Hash: hash}, time.Time{})
+		},
+	}
+	for name, drop := range map[string]func(s *Store, now *fakeClock){ // with Store.mu
+		"a removal":   func(s *Store, _ *fakeClock) { s.remove(s.index.byKey["a"]) },
+		"an eviction": func(s *Store, _ *fakeClock) { s.evict(s.index.byKey["a"].block) },
+		"a lost copy": func(s *Store, _ *fakeClock) { s.lose(s.index.byKey["a"].block) },
+		"another value": func(s *Store, _ *fakeClock) {
+			s.link(s.index.byKey["a"], s.index.byKey["memory"].block, 0)
+		},
+		"its time": func(s *Store, now *fakeClock) {
+			s.index.setExpiry(s.index.byKey["a"], now.Now().UnixMilli())
+			now.advance(time.Second)
+		},
+	} {
+		for call, do := range calls {
+			t.Run(name+", "+call, func(t *testing.T) {
+				now := newClock()
+				o := small(t.TempDir())
+				o.Now = now.Now
+				s := open(t, o)
+				set(t, s, "a", text('a', 5000))
+				set(t, s, "b", text('b', 5000))
+				flush(t, s)
+				set(t, s, "memory", text('m', 5000))
+				hangManifest(t, s)
+				s.mu.Lock()
+				drop(s, now)
+				s.mu.Unlock()
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					do(s)
+				}()
+				soon(t, "a new value", func() { set(t, s, "d", text('d', 5000)) })
+				select {
+				case <-done:
+					t.Error("it is answered, and the manifest has the old value")
+				case <-time.After(20 * time.Millisecond):
+				}
+				s.mu.Lock()
+				s.disk.manifest.written = s.disk.manifest.queued
+				s.changed.Broadcast()
+				s.mu.Unlock()
+				soon(t, "a call whose key is written", func() { <-done })
+			})
+		}
+	}
+}
+
+// After FLUSHDB all keys wait, and where very many were dropped: to know which takes memory.
+func TestDropsThatAreNotWrittenAreBounded(t *testing.T) {
+	for name, drop := range map[string]func(s *Store){
+		"Clear": func(s *Store) { go s.Clear() },
+		"many": func(s *Store) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for i := range 10 * s.indexMax / entryBytes {
+				key := fmt.Sprint(i)
+				s.recordOf(dropRecord(key), key)
+			}
+			if n := len(s.disk.manifest.unwritten); uint64(n) > s.indexMax/entryBytes {
+				t.Errorf("%d keys are remembered", n)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, small(t.TempDir()))
+			set(t, s, "0", text(0, 5000))
+			flush(t, s)
+			release := hangManifest(t, s)
+			drop(s)
+			for limit := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+				s.mu.Lock()
+				queued := s.disk.manifest.queued > s.disk.manifest.written
+				s.mu.Unlock()
+				if queued {
+					break
+				}
+				if time.Now().After(limit) {
+					t.Fatal("nothing is dropped")
+				}
+			}
+			deleted := make(chan bool, 1)
+			go func() { deleted <- s.Delete("0") }()
+			time.Sleep(20 * time.Millisecond)
+			if len(deleted) > 0 {
+				t.Error("it is answered, and the manifest has the old value")
+			}
+			release()
+			<-deleted
+		})
+	}
+	s := open(t, small(t.TempDir()))
+	set(t, s, "key", text(1, 5000))
+	flush(t, s)
+	s.Delete("key")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.disk.manifest.unwritten); n > 0 {
+		t.Errorf("%d keys are remembered that are written", n)
+	}
+}
+
 // TestASegmentThatCannotBeMade or removed at once holds up no hit.
 func TestASegmentThatCannotBeMade(t *testing.T) {
 	s := open(t, small(t.TempDir()))

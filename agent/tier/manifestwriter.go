@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"os"
 	"time"
 
@@ -35,12 +36,19 @@ type manifest struct {
 	queued, written uint64    // bytes of frames since Open
 	writing         time.Time // when the write began that is under way; zero: none is
 	ended           bool      // nothing is recorded any more
+	// unwritten has, of keys, the value of queued after their last frame that is not written yet, and
+	// unwrittenAll that of the last frame that is about all keys. Keys are hashed, so that long ones take
+	// no memory: where two have one hash, their callers wait a little longer.
+	unwritten    map[uint64]uint64
+	unwrittenAll uint64
+	seed         maphash.Seed
 }
 
-// record has the manifest say what has just been done to the index. It does not wait for that.
-func (s *Store) record(payloads ...[]byte) {
+// record has the manifest say what has just been done to the index, and returns it, or nil if nothing is
+// recorded any more. It does not wait for that.
+func (s *Store) record(payloads ...[]byte) *manifest {
 	if s.disk == nil || s.disk.broken != nil || s.disk.manifest.ended {
-		return
+		return nil
 	}
 	m := &s.disk.manifest
 	before := len(m.pending)
@@ -49,19 +57,65 @@ func (s *Store) record(payloads ...[]byte) {
 	}
 	m.queued += uint64(len(m.pending) - before)
 	s.changed.Broadcast()
+	return m
 }
 
+// recordOf is record of what was done to keys, for settleKeys.
+func (s *Store) recordOf(payload []byte, keys ...string) {
+	m := s.record(payload)
+	if m == nil {
+		return
+	}
+	for _, key := range keys {
+		m.unwritten[maphash.String(m.seed, key)] = m.queued
+	}
+	if uint64(len(m.unwritten)) > s.indexMax/entryBytes { // more than the index has room for, so the disk hangs
+		m.recordedAll()
+	}
+}
+
+// recordedAll says that what was recorded before may be about any key.
+func (m *manifest) recordedAll() { m.unwritten, m.unwrittenAll = map[uint64]uint64{}, m.queued }
+
 // settle returns when the manifest has everything that was recorded before, or is gone, or the context
-// ends. What drops or replaces a value that is on disk calls it before it is answered. Store.mu is held
-// at the call, and not meanwhile.
+// ends. Store.mu is held at the call, and not meanwhile.
 func (s *Store) settle(ctx context.Context) {
+	if s.disk != nil {
+		s.settleTo(ctx, s.disk.manifest.queued)
+	}
+}
+
+// settleKeys is settle for what was recorded of these keys, by whichever call. A call that changes a key,
+// or says that there is none, is answered after that: a value that it drops, or that one before it has
+// dropped, would be back after a crash. What is recorded of other keys holds up no call.
+func (s *Store) settleKeys(keys ...string) {
 	if s.disk == nil {
 		return
 	}
 	m := &s.disk.manifest
-	for upTo := m.queued; m.written < upTo && s.disk.broken == nil && ctx.Err() == nil; {
+	upTo := m.unwrittenAll
+	for _, key := range keys {
+		upTo = max(upTo, m.unwritten[maphash.String(m.seed, key)])
+	}
+	s.settleTo(context.Background(), upTo)
+}
+
+func (s *Store) settleTo(ctx context.Context, upTo uint64) {
+	for m := &s.disk.manifest; m.written < upTo && s.disk.broken == nil && ctx.Err() == nil; {
 		s.changed.Wait()
 	}
+}
+
+// wrote notes what is written. The map is made anew, since one that was large would stay so.
+func (m *manifest) wrote(upTo uint64) {
+	m.writing, m.written = time.Time{}, upTo
+	left := map[uint64]uint64{}
+	for key, at := range m.unwritten {
+		if at > upTo {
+			left[key] = at
+		}
+	}
+	m.unwritten = left
 }
 
 // writeManifest is the goroutine that writes the manifest: what was recorded since it wrote last at
@@ -92,7 +146,7 @@ func (s *Store) writeManifest() {
 			m.discard()
 		}
 		s.mu.Lock()
-		m.writing, m.written = time.Time{}, upTo
+		m.wrote(upTo)
 		if err != nil {
 			d.broken = fmt.Errorf("manifest: %w", err) // the demoter drops what is there
 		}

@@ -127,12 +127,10 @@ func (s *Store) Size(key string) (n int, exists bool) {
 func (s *Store) Delete(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.settleKeys(key)
 	e := s.find(key)
 	if e != nil && !s.closed {
 		s.remove(e)
-		if e.recorded {
-			s.settle(context.Background())
-		}
 	}
 	return e != nil
 }
@@ -141,14 +139,14 @@ func (s *Store) Delete(key string) bool {
 func (s *Store) Expire(key string, at time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.settleKeys(key)
 	e := s.find(key)
 	if e == nil || s.closed {
 		return false
 	}
 	s.index.setExpiry(e, unixMS(at))
 	if e.recorded {
-		s.record(keyRecord(e))
-		s.settle(context.Background())
+		s.recordOf(keyRecord(e), key)
 	}
 	return true
 }
@@ -158,6 +156,7 @@ func (s *Store) Expire(key string, at time.Time) bool {
 func (s *Store) Rename(from, to string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.settleKeys(from, to)
 	e := s.find(from)
 	if e == nil || s.closed || len(to) > KeyBytesMax {
 		return false
@@ -169,14 +168,10 @@ func (s *Store) Rename(from, to string) bool {
 	if there == nil {
 		there = s.index.add(to)
 	}
-	known := there.recorded
 	s.link(there, b, 0) // before the old key goes, which would take the block with it
 	s.remove(e)
 	s.touch(there)
 	s.boundIndex()
-	if known || there.recorded {
-		s.settle(context.Background())
-	}
 	return true
 }
 
@@ -230,6 +225,8 @@ func (s *Store) Clear() {
 		e.recorded = false // one record says it for all
 		s.remove(e)
 	}
-	s.record(clearRecord())
+	if m := s.record(clearRecord()); m != nil {
+		m.recordedAll()
+	}
 	s.settle(context.Background())
 }

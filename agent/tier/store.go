@@ -247,6 +247,7 @@ func (s *Store) SetSummed(key string, v *Value, sums []uint32, expires time.Time
 	clear(v.pages()[v.size:]) // what others have left there does not go to disk
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.settleKeys(key)
 	b := s.same(v, sums)
 	if s.closed {
 		v.Release()
@@ -263,7 +264,6 @@ func (s *Store) SetSummed(key string, v *Value, sums []uint32, expires time.Time
 	if e == nil {
 		e = s.index.add(key)
 	}
-	known := e.recorded
 	s.link(e, b, unixMS(expires))
 	if b.value == nil {
 		s.enterMemory(b, v)
@@ -272,9 +272,6 @@ func (s *Store) SetSummed(key string, v *Value, sums []uint32, expires time.Time
 	}
 	s.touch(e)
 	s.boundIndex()
-	if known || e.recorded {
-		s.settle(context.Background())
-	}
 	return true, nil
 }
 
@@ -324,9 +321,9 @@ func (s *Store) link(e *entry, b *block, expires int64) {
 	s.index.setExpiry(e, expires)
 	switch e.recorded = b.segment != nil; {
 	case e.recorded:
-		s.record(keyRecord(e))
+		s.recordOf(keyRecord(e), e.key)
 	case known:
-		s.record(dropRecord(e.key))
+		s.recordOf(dropRecord(e.key), e.key)
 	}
 }
 
@@ -356,7 +353,7 @@ func (s *Store) remove(e *entry) {
 		s.forget(b)
 	}
 	if e.recorded {
-		s.record(dropRecord(e.key))
+		s.recordOf(dropRecord(e.key), e.key)
 	}
 }
 

@@ -276,6 +276,23 @@ func TestLongAnswersAreWrittenAsTheyCome(t *testing.T) {
 	}
 }
 
+// Nor does one to a client that has gone.
+func TestLongAnswersToNobody(t *testing.T) {
+	s, err := tier.Open(memory())
+	must(t, err)
+	defer s.Close()
+	server := &Server{Store: s, conns: map[*conn]struct{}{}, ioMax: ioMax}
+	setup := ""
+	for i := range 20 {
+		setup += say("SET", fmt.Sprintf("%0*d", tier.KeyBytesMax, i), "")
+	}
+	server.add(&wire{in: []byte(setup)}).serve()
+	c := server.add(&wire{in: []byte(say("SCAN", "0", "COUNT", "100")), refuse: io.ErrClosedPipe})
+	if c.serve(); cap(c.out) > 3*writeAt {
+		t.Errorf("%d bytes of the heap", cap(c.out))
+	}
+}
+
 // MGET reads no more values for a client that has gone.
 func TestAClientThatLeavesAnAnswer(t *testing.T) {
 	s, err := tier.Open(memory())

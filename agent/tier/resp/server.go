@@ -173,8 +173,8 @@ func (c *conn) flush() error {
 	if len(c.out) > 0 && c.err == nil {
 		_ = c.conn.SetWriteDeadline(time.Now().Add(c.server.ioMax))
 		_, c.err = c.conn.Write(c.out)
-		c.out = c.out[:0]
 	}
+	c.out = c.out[:0] // also for a client that is gone, or the rest of an answer would pile up
 	return c.err
 }
 
