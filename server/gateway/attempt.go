@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -17,8 +18,11 @@ const (
 	answerBytesMax = 64 << 20
 	// drainLimit is how long the end of an answer may take after its last event.
 	drainLimit = time.Second
-	// keptBytes is how large a buffer may be to be used again.
-	keptBytes = 1 << 20
+	// keptBytes is how large a buffer may be to be used again: a small request that gets a large one
+	// has it in memory all the same.
+	keptBytes = 64 << 10
+	// fixedBytes is more than the words of a message that are always the same, and its length.
+	fixedBytes = 128
 )
 
 // buffers are used again, so that a request allocates little.
@@ -106,12 +110,13 @@ func (c *call) compose(to target) {
 		c.gen.resume(&ch)
 	}
 	edits := ch.done()
-	m := c.message[:0]
+	length, query := editedLen(c.b.raw, edits), c.r.URL.RawQuery
+	m := slices.Grow(c.message[:0], fixedBytes+len(to.pool.base)+len(query)+len(to.pool.host)+len(c.header)+len(c.name)+length)
 	m = append(m, "POST "...)
 	m = append(m, to.pool.base...)
 	m = append(m, c.b.end.path()...)
-	if q := c.r.URL.RawQuery; q != "" {
-		m = append(append(m, '?'), q...)
+	if query != "" {
+		m = append(append(m, '?'), query...)
 	}
 	m = append(m, " HTTP/1.1\r\nHost: "...)
 	m = append(m, to.pool.host...)
@@ -120,7 +125,7 @@ func (c *call) compose(to target) {
 	m = append(m, "X-Request-Id: "...)
 	m = append(m, c.name...)
 	m = append(m, "\r\nContent-Length: "...)
-	m = strconv.AppendInt(m, int64(editedLen(c.b.raw, edits)), 10)
+	m = strconv.AppendInt(m, int64(length), 10)
 	m = append(m, "\r\n\r\n"...)
 	c.message = edited(m, c.b.raw, edits)
 }
@@ -137,7 +142,8 @@ func (c *call) send(to target) (*conn, *http.Response, error) {
 		c.share.drop(ofMessage)
 	}()
 	c.compose(to)
-	if err := c.share.hold(ofMessage, cap(c.message)); err != nil {
+	// What the client has of a stream is not thrown away because of other requests.
+	if err := c.share.hold(ofMessage, cap(c.message)); err != nil && !c.wrote {
 		return nil, nil, err
 	}
 	for fresh := false; ; fresh = true {
@@ -160,7 +166,11 @@ func (c *call) send(to target) (*conn, *http.Response, error) {
 			return con, nil, &workerError{err: err}
 		}
 		// Whoever stopped the request closed the connection as well.
-		if stopped := c.f.leave(); stopped != nil {
+		stopped := c.f.leave()
+		if stopped == nil {
+			stopped = c.stoppable()
+		}
+		if stopped != nil {
 			c.f.interrupt(stopped)
 			return con, nil, stopped
 		}
@@ -306,7 +316,7 @@ func (c *call) stream(to target, con *conn, resp *http.Response) error {
 		switch {
 		case err == nil:
 			c.f.hear()
-		case errors.Is(err, io.EOF) && c.gen.finish != nil:
+		case errors.Is(err, io.EOF) && c.gen.finished():
 			c.gen.done = true // this engine says no more
 			return nil
 		default:

@@ -248,6 +248,29 @@ func (b *body) choices() uint64 {
 	return n
 }
 
+// answers is how many of them the client gets: n for each prompt.
+func (b *body) answers() uint64 {
+	n, _ := unsigned(b.value(fN))
+	prompts := uint64(0)
+	if b.end == completions {
+		for e := array(b.raw, b.fields[fPrompt].val.start); e.next(); {
+			if first := b.raw[e.val.start]; first == '"' || first == '[' {
+				prompts++
+			}
+		}
+	}
+	return max(n, 1) * max(prompts, 1)
+}
+
+// stops reports whether the request has stop strings.
+func (b *body) stops() bool {
+	v := b.value(fStop)
+	if isNull(v) || string(v) == `""` {
+		return false
+	}
+	return v[0] != '[' || v[skipSpace(v, 1)] != ']'
+}
+
 // changes collects edits of the top level of a body.
 type changes struct {
 	b     *body

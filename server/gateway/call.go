@@ -203,7 +203,7 @@ func (c *call) finishOr(why string) bool {
 	switch {
 	case g.done:
 		return true
-	case g.finish != nil && !g.other && g.b.end != responses && g.b.choices() == 1:
+	case g.finished() && !g.other && g.b.end != responses && g.b.choices() == 1:
 		c.conclude()
 		return true
 	case !g.continuable():

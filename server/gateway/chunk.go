@@ -9,7 +9,8 @@ type chunk struct {
 	usageMember        span
 	// failure is what the engine says went wrong.
 	failure span
-	choices int
+	// choices are how many, and ended how many of them say why they end.
+	choices, ended int
 	// content is the text of the first choice, still escaped; role is its member in the delta.
 	content, role span
 	finish, ids   span
@@ -47,11 +48,15 @@ func parseChunk(ev []byte, at span, end endpoint) (c chunk, err error) {
 
 func (c *chunk) readChoices(b []byte, at int, end endpoint) {
 	for e := array(b, at); e.next(); {
-		if c.choices++; c.choices > 1 {
-			c.other = true
-			continue
-		}
+		c.choices++
+		c.other = c.other || c.choices > 1
 		for m := object(b, e.val.start); m.next(); {
+			if reason, _ := isString(m.val.of(b)); string(m.key) == "finish_reason" && len(reason) > 0 {
+				c.ended++
+			}
+			if c.choices > 1 {
+				continue
+			}
 			switch string(m.key) {
 			case "delta":
 				c.readDelta(b, m.val.start)
@@ -120,6 +125,48 @@ func (c *chunk) refusal() int {
 	}
 	return 0
 }
+
+// response is what the gateway reads of an event of the API of responses.
+type response struct {
+	usage        span
+	status, code []byte
+	failed       bool
+}
+
+func readResponse(b []byte, at int) (r response) {
+	for m := object(b, at); m.next(); {
+		switch v, _ := isString(m.val.of(b)); string(m.key) {
+		case "type":
+			r.failed = r.failed || string(v) == "error"
+		case "code":
+			r.code = v
+		case "response":
+			r.readInside(b, m.val.start)
+		}
+	}
+	return r
+}
+
+func (r *response) readInside(b []byte, at int) {
+	for m := object(b, at); m.next(); {
+		switch string(m.key) {
+		case "usage":
+			r.usage = m.val
+		case "status":
+			r.status, _ = isString(m.val.of(b))
+			r.failed = r.failed || string(r.status) == "failed"
+		case "error":
+			for in := object(b, m.val.start); in.next(); {
+				if string(in.key) == "code" {
+					r.code, _ = isString(in.val.of(b))
+				}
+			}
+		}
+	}
+}
+
+// refused reports whether a failure is the request's own fault.
+func (r *response) refused() bool { return len(r.code) > 0 && string(r.code) != "server_error" }
 
 // finishReason is empty before the end.
 func (c *chunk) finishReason() []byte {

@@ -103,8 +103,8 @@ func (c *Config) check() error {
 	switch {
 	case len(c.Servers) == 0:
 		return ErrNoServers
-	case c.RequestsMax < 0 || c.BodyBytesMax < 0 || c.BytesMax < 2*c.BodyBytesMax || c.ReportTurns < 0:
-		return errors.New("limits of a gateway are positive, and all requests together are at least twice as large as one, which is sent on as a copy")
+	case c.RequestsMax < 0 || c.BodyBytesMax < 0 || (c.BytesMax-headBytes)/2 < c.BodyBytesMax || c.ReportTurns < 0:
+		return errors.New("limits of a gateway are positive, and all requests together are at least twice as large as one, which is sent on as a copy, and 1 MiB for its header")
 	case (c.Cert == "") != (c.Key == ""), c.ClientCA != "" && c.Cert == "":
 		return errors.New("a certificate for clients needs its key, and an authority of clients needs both")
 	}

@@ -34,7 +34,8 @@ type fakeCluster struct {
 	rewards fakeRewards
 	rotav1connect.UnimplementedWorkerServiceHandler
 	rotav1connect.UnimplementedOperatorServiceHandler
-	addr string
+	addr  string
+	close func() error // ends the server
 
 	mu       sync.Mutex
 	state    *rotav1.WatchRoutesResponse // all of it
@@ -64,6 +65,7 @@ func newCluster(t testing.TB) *fakeCluster {
 	c.addr = l.Addr().String()
 	srv := httpx.NewServer(mux)
 	go srv.Serve(l)
+	c.close = srv.Close
 	t.Cleanup(func() { srv.Close() })
 	return c
 }
@@ -256,6 +258,7 @@ const (
 	sayRefusal
 	sayAbort
 	sayNothing // more: the stream ends without an end
+	sayEnd     // of one answer, and nothing more
 )
 
 type engineRequest struct {
@@ -433,6 +436,9 @@ func (s *fakeStream) run() {
 			io.WriteString(s.w, `data: {"error": {"message": "too long", "code": 400}}`+"\n\ndata: [DONE]\n\n")
 			return
 		case sayNothing:
+			return
+		case sayEnd:
+			s.event(`{"index": 0, "text": "", "finish_reason": "stop"}`, nil)
 			return
 		case sayAbort:
 			s.event(`{"index": 0, "delta": {"content": ""}, "finish_reason": "abort"}`, nil)

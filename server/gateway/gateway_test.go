@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	rotav1 "rota/api/gen/rota/v1"
 )
@@ -193,6 +194,45 @@ func TestConnectionsThatWereClosedWhileIdle(t *testing.T) {
 	until(t, "reports", func() bool { turns, _, _, _ := c.reported(7); return turns == 3 })
 	if _, _, _, failed := c.reported(7); len(failed) > 0 {
 		t.Errorf("reported as failed: %v", failed)
+	}
+}
+
+// A request that is sent again, because its connection was closed, can be suspended while it waits.
+func TestSuspendedAfterItIsSentAgain(t *testing.T) {
+	c, engines, g := world(t, dialectVLLM, nil)
+	readAll(t, post(t, g, "/v1/completions", `{"prompt":"x","max_tokens":2}`))
+	g.table.mu.Lock()
+	p := g.table.workers["w1"].pool
+	g.table.mu.Unlock()
+	until(t, "an idle connection", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.idle) == 1
+	})
+	engines[0].CloseClientConnections()
+	sent := make(chan struct{})
+	wait := once(-1, cutOff)
+	engines[0].set(func(r *http.Request, i int) action {
+		if wait(r, i) == cutOff {
+			close(sent)
+			<-r.Context().Done()
+		}
+		return goOn
+	})
+	answer := make(chan string)
+	go func() {
+		answer <- readAll(t, post(t, g, "/v1/completions", `{"prompt":"x","stream":true,"max_tokens":4}`))
+	}()
+	<-sent
+	c.tell(&rotav1.WatchRoutesResponse{SuspendedPolicies: []string{"policy"}})
+	select {
+	case <-engines[0].gone:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it is not suspended")
+	}
+	c.tell(&rotav1.WatchRoutesResponse{ResumedPolicies: []string{"policy"}})
+	if j := join(t, <-answer); j.text != generated("x", 4) || j.done != 1 {
+		t.Errorf("%+v", j)
 	}
 }
 

@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 )
@@ -30,7 +31,8 @@ type generation struct {
 	// other: something was sent that no engine can go on behind.
 	other  bool
 	finish []byte
-	done   bool // [DONE]
+	ended  uint64 // choices, this one and others
+	done   bool   // [DONE]
 	// refused is the status of the error with which the engine has refused the request in its stream.
 	refused int
 	// prompt are the tokens of the first worker's prompt, before what workers before generated,
@@ -42,7 +44,8 @@ type generation struct {
 	joined bool
 	// fixed: this worker can go on behind the beginning of an answer, as far as the request alone
 	// says. each: the gateway has asked it for the usage in each event.
-	fixed, each bool
+	// refuses: an error in its stream tells whose fault it is.
+	fixed, each, refuses bool
 	// held, if set, reports whether the trajectory is suspended.
 	held func() bool
 }
@@ -64,6 +67,8 @@ var errAborted = errors.New("the engine has aborted the request")
 func (g *generation) at(d dialect) {
 	g.each = d.continues() && g.b.end != responses
 	g.fixed = g.fits(d)
+	// vLLM calls every error 400, also that its engine is dead.
+	g.refuses = d == sgLang
 }
 
 // fits reports whether an engine can go on behind the beginning of an answer to this request.
@@ -74,7 +79,7 @@ func (g *generation) fits(d dialect) bool {
 	}
 	// With stop strings an engine holds text back of which it has told the tokens.
 	tells := !b.unset(fReturnTokenIDs) || !b.unset(fLogprobs)
-	if tells && !isNull(b.value(fStop)) {
+	if tells && b.stops() {
 		return false
 	}
 	if b.end == chat {
@@ -90,8 +95,11 @@ func (g *generation) fits(d dialect) bool {
 	}
 	var ok bool
 	g.seam, ok = b.seam()
-	return ok && isNull(b.value(fLogprobs)) && !(g.seam.tokens && !isNull(b.value(fStop)))
+	return ok && isNull(b.value(fLogprobs)) && !(g.seam.tokens && b.stops())
 }
+
+// finished reports whether the client has all of all answers, but perhaps the end of the stream.
+func (g *generation) finished() bool { return g.finish != nil && g.ended >= g.b.answers() }
 
 // continuable reports whether the request may go on at a worker behind what was generated.
 func (g *generation) continuable() bool {
@@ -310,7 +318,7 @@ func (g *generation) add(dst, ev []byte) ([]byte, error) {
 	switch {
 	case err != nil:
 		return g.addOther(dst, ev), nil
-	case !c.failure.empty() && c.refusal() != 0:
+	case !c.failure.empty() && g.refuses && c.refusal() != 0:
 		g.refused, g.done = c.refusal(), true
 		return append(g.release(dst), ev...), nil
 	case !c.failure.empty():
@@ -356,6 +364,7 @@ func (g *generation) addChunk(dst []byte, c *chunk) ([]byte, error) {
 	g.addIDs(c, text)
 	g.other = g.other || c.other
 	g.ahead = early || g.ahead && len(text) == 0
+	g.ended += uint64(c.ended)
 	if reason != nil {
 		g.finish = slices.Clone(reason)
 	}
@@ -445,32 +454,17 @@ func (g *generation) sumUsage(c *chunk, list []edit) []edit {
 
 // addResponse reads the events of the API of responses, which are never joined.
 func (g *generation) addResponse(dst, ev []byte, at span) ([]byte, error) {
-	failed := false
-	for m := object(ev[:at.end], at.start); m.next(); {
-		if string(m.key) == "type" {
-			failed = failed || string(m.val.of(ev)) == `"error"`
-		}
-		if string(m.key) != "response" {
-			continue
-		}
-		for in := object(ev[:at.end], m.val.start); in.next(); {
-			switch string(in.key) {
-			case "usage":
-				if u, ok := readUsage(ev, in.val); ok {
-					g.prompt, g.now = u.prompt, u.completion
-				}
-			case "status":
-				switch status, _ := isString(in.val.of(ev)); string(status) {
-				case "completed", "incomplete":
-					g.finish, g.done = slices.Clone(status), true
-				case "failed":
-					failed = true
-				}
-			}
-		}
+	r := readResponse(ev[:at.end], at.start)
+	if u, ok := readUsage(ev, r.usage); ok {
+		g.prompt, g.now = u.prompt, u.completion
 	}
-	if failed {
+	switch {
+	case r.failed && r.refused():
+		g.refused, g.done = http.StatusBadRequest, true
+	case r.failed:
 		return dst, fmt.Errorf("%w: %s", errWorkerSays, shortened(at.of(ev), saidMax))
+	case string(r.status) == "completed", string(r.status) == "incomplete":
+		g.finish, g.done = slices.Clone(r.status), true
 	}
 	g.began, g.other = true, true
 	return append(dst, ev...), nil

@@ -112,3 +112,17 @@ func TestTokensBeforeAStopString(t *testing.T) {
 		t.Errorf("the client has the tokens %s; it can go on: %v", g.tokens(), g.continuable())
 	}
 }
+
+// A request may say that it has no stop strings.
+func TestNoStopStrings(t *testing.T) {
+	for stop, want := range map[string]bool{`null`: true, `""`: true, `[]`: true, `[ ]`: true, `"x"`: false, `["x"]`: false, `[ "" ]`: false} {
+		for end, body := range map[endpoint]string{
+			completions: `{"prompt":[1],"return_token_ids":true,"stop":` + stop + `}`,
+			chat:        `{"messages":[],"logprobs":true,"stop":` + stop + `}`,
+		} {
+			if g := newTextless(t, end, body); g.fixed != want {
+				t.Errorf("%s: it can go on: %v", body, g.fixed)
+			}
+		}
+	}
+}

@@ -44,6 +44,20 @@ func TestARequestThatIsRefusedInItsStream(t *testing.T) {
 	}
 }
 
+// vLLM says 400 also when its engine has died. The stream goes on elsewhere, where it can.
+func TestAnErrorThatIsNoRefusal(t *testing.T) {
+	for _, d := range []rotav1.WorkerDialect{dialectVLLM, dialectOpenAI} {
+		c, engines, g := world(t, d, nil)
+		engines[0].set(once(3, sayRefusal))
+		moveWhenFailed(t, c, "w1", "w2")
+		j := join(t, readAll(t, post(t, g, "/v1/completions", `{"prompt":"x","stream":true,"max_tokens":8}`)))
+		if d == dialectVLLM && (j.text != generated("x", 8) || j.done != 1) || d == dialectOpenAI && !strings.HasPrefix(j.problem, "cannot_continue") {
+			t.Errorf("%v: %+v", d, j)
+		}
+		until(t, "the report", func() bool { _, _, _, failed := c.reported(7); return failed["w1"] != "" })
+	}
+}
+
 // A stream that cannot go on and ends early is no answer.
 func TestAnEndThatIsNone(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -57,6 +71,8 @@ func TestAnEndThatIsNone(t *testing.T) {
 		"the end in a tool call":   {dialectVLLM, sayNothing, "/v1/chat/completions", `"messages":[],"test_tool_calls":true`},
 		"the end of a response":    {dialectVLLM, sayNothing, "/v1/responses", `"prompt":"x"`},
 		"the end of a whole batch": {dialectVLLM, sayNothing, "/v1/completions", `"prompt":["x","y"]`},
+		"one of two answers":       {dialectVLLM, sayEnd, "/v1/completions", `"prompt":"x","n":2`},
+		"one answer of a batch":    {dialectVLLM, sayEnd, "/v1/completions", `"prompt":["x","y"]`},
 	} {
 		cluster, engines, g := world(t, c.d, nil)
 		engines[0].set(once(3, c.how))
@@ -82,6 +98,7 @@ func TestAResponseThatFails(t *testing.T) {
 	for _, data := range []string{
 		`{"type":"error","code":"server_error","message":"broken"}`,
 		`{"type":"response.failed","response":{"status":"failed","error":{"code":"server_error"}}}`,
+		`{"type":"response.failed","response":{"error":null,"status":"failed"}}`,
 		`{"error":{"message":"broken","code":500}}`,
 	} {
 		g := generation{b: b}
@@ -89,9 +106,45 @@ func TestAResponseThatFails(t *testing.T) {
 			t.Errorf("%s: %q, %v, done: %v", data, out, err, g.done)
 		}
 	}
-	g := generation{b: b}
-	refused := "data: " + `{"error":{"message":"too long","code":400}}` + "\n\n"
-	if out, err := g.add(nil, []byte(refused)); err != nil || string(out) != refused || g.refused != 400 || !g.done {
-		t.Errorf("%q, %v, refused with %d", out, err, g.refused)
+	for _, data := range []string{
+		`{"type":"error","code":"invalid_prompt","message":"too long"}`,
+		`{"type":"response.failed","response":{"error":{"code":"invalid_prompt"},"status":"failed"}}`,
+		`{"error":{"message":"too long","code":400}}`,
+	} {
+		g := generation{b: b}
+		g.at(sgLang)
+		refused := "data: " + data + "\n\n"
+		if out, err := g.add(nil, []byte(refused)); err != nil || string(out) != refused || g.refused != 400 || !g.done {
+			t.Errorf("%s: %q, %v, refused with %d", data, out, err, g.refused)
+		}
+	}
+}
+
+// A stream without [DONE] is complete when all its answers are.
+func TestAllAnswersEnd(t *testing.T) {
+	end := func(i string) string { return `{"index":` + i + `,"text":"","finish_reason":"stop"}` }
+	for body, events := range map[string][]string{
+		`{"prompt":"x"}`:             {end("0")},
+		`{"prompt":["x"],"n":2}`:     {end("1"), end("0")},
+		`{"prompt":["x","y"]}`:       {`{"index":0,"text":"a","finish_reason":null}`, end("0"), end("1")},
+		`{"prompt":[[1],[2]],"n":2}`: {end("2"), end("0") + "," + end("3"), end("1")},
+		`{"prompt":[1,2],"n":null}`:  {end("0")},
+	} {
+		b, err := parseBody([]byte(body), completions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := generation{b: b}
+		for i, choices := range events {
+			if g.finished() {
+				t.Errorf("%s has finished before event %d", body, i)
+			}
+			if _, err := g.add(nil, []byte(`data: {"id":"x","choices":[`+choices+"]}\n\n")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !g.finished() {
+			t.Errorf("%s has not finished", body)
+		}
 	}
 }

@@ -220,11 +220,20 @@ func (r *reporter) sayAgain(req *rotav1.ReportGenerationsRequest) {
 	r.putBack(again)
 }
 
+// outlasting returns a context that is done lastReports after ctx, whatever is still to be sent.
+func outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
+	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(lastReports, cancel) })
+	return sending, func() {
+		stop()
+		cancel()
+	}
+}
+
 // run sends reports until ctx is done, and then what is left.
 func (r *reporter) run(ctx context.Context) {
-	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	sending, cancel := outlasting(ctx)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastReports, cancel) })()
 	tick := time.NewTicker(r.interval)
 	defer tick.Stop()
 	for ctx.Err() == nil {

@@ -509,3 +509,21 @@ func TestTheLastCallsAreReported(t *testing.T) {
 		t.Errorf("%d calls were reported; that the replica is ready: %v", calls, ready)
 	}
 }
+
+// A gateway that stops waits for servers no longer because it has reports about rewards.
+func TestAStopWithoutAServer(t *testing.T) {
+	t.Parallel()
+	a := newAgent(t)
+	a.set(1, true, says("one"))
+	c, g := rewardWorld(t, a.function(nil, 1), nil)
+	readAll(t, post(t, g, "/v1/rewards/f", "{}"))
+	c.close()
+	readAll(t, post(t, g, "/v1/rewards/f", "{}"))
+	began := time.Now()
+	if err := g.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > lastReports+3*time.Second {
+		t.Errorf("it has stopped after %v", took)
+	}
+}

@@ -142,6 +142,8 @@ func (t *rewards) sayAgain(req *rotav1.ReportRewardsRequest) {
 // reportRewards sends reports until ctx is done, and then what is left. What may have been lost is
 // sent again under its ID before anything newer.
 func (g *Gateway) reportRewards(ctx context.Context) {
+	sending, cancel := outlasting(ctx)
+	defer cancel()
 	tick := time.NewTicker(g.cfg.ReportInterval)
 	defer tick.Stop()
 	name := strings.TrimSuffix(g.prefix, "-")
@@ -151,7 +153,7 @@ func (g *Gateway) reportRewards(ctx context.Context) {
 		if pending == nil {
 			pending = g.rewards.take(name, time.Now())
 		}
-		if pending == nil || !g.sendRewards(pending) {
+		if pending == nil || !g.sendRewards(sending, pending) {
 			return false
 		}
 		pending = nil
@@ -171,8 +173,8 @@ func (g *Gateway) reportRewards(ctx context.Context) {
 }
 
 // sendRewards reports whether a report is done with.
-func (g *Gateway) sendRewards(req *rotav1.ReportRewardsRequest) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), rewardSend)
+func (g *Gateway) sendRewards(ctx context.Context, req *rotav1.ReportRewardsRequest) bool {
+	ctx, cancel := context.WithTimeout(ctx, rewardSend)
 	defer cancel()
 	err := g.cluster.ReportRewards(ctx, req)
 	if err == nil {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 	"sync/atomic"
 )
 
@@ -13,6 +12,16 @@ var (
 	errBytes = errors.New("the requests and answers at this gateway have too many bytes together")
 	// errTooLarge: one of them alone is too large.
 	errTooLarge = errors.New("it is too large")
+)
+
+const (
+	// bodiesLeave is the part of --bytes-max that bodies leave to requests that run: the eighth. A full
+	// gateway refuses new requests before it ends others.
+	bodiesLeave = 8
+	// smallBytes is what a request that runs may have for each thing, however full the gateway is.
+	smallBytes = 1 << 20
+	// headBytes is more than a message to a worker has besides the body.
+	headBytes = 1 << 20
 )
 
 // tooManyBytes is errBytes as an answer.
@@ -40,14 +49,20 @@ type share struct {
 }
 
 // hold says how many bytes the request holds for something. It is an error if more than before are
-// too many; they are counted all the same, until the request lets go of them.
+// too many: for a body, if what runs would have no room left, and for the rest, if they are not few.
+// They are counted all the same, until the request lets go of them.
 func (s *share) hold(of holding, n int) error {
 	more := int64(n) - s.held[of]
 	if more == 0 {
 		return nil
 	}
 	s.held[of] = int64(n)
-	if s.all.Add(more) > s.max && more > 0 {
+	all := s.all.Add(more)
+	switch {
+	case more < 0:
+	case of == ofBody && all > s.max-s.max/bodiesLeave:
+		return errBytes
+	case all > s.max && n > smallBytes:
 		return errBytes
 	}
 	return nil
@@ -64,11 +79,19 @@ func (s *share) end() {
 }
 
 // read reads to the end, at most limit bytes. length is how many there are said to be; -1: not said.
+// What is read needs one byte more, in which its end is seen.
 func (s *share) read(r io.Reader, of holding, length, limit int64) ([]byte, error) {
-	raw := make([]byte, 0, max(min(length, 1<<20), 4096)+1)
-	for {
-		if err := s.hold(of, cap(raw)); err != nil {
-			return nil, err
+	var raw []byte
+	for room := max(min(length, 1<<20), 4096) + 1; ; {
+		if len(raw) == cap(raw) {
+			if err := s.hold(of, int(room)); err != nil {
+				s.drop(of)
+				return nil, err
+			}
+			raw = append(make([]byte, 0, room), raw...)
+			if room = min(2*room, limit+1); int64(cap(raw)) <= length {
+				room = min(room, length+1)
+			}
 		}
 		n, err := r.Read(raw[len(raw):cap(raw)])
 		raw = raw[:len(raw)+n]
@@ -79,8 +102,6 @@ func (s *share) read(r io.Reader, of holding, length, limit int64) ([]byte, erro
 			return raw, nil
 		case err != nil:
 			return raw, err
-		case len(raw) == cap(raw):
-			raw = slices.Grow(raw, len(raw))
 		}
 	}
 }
