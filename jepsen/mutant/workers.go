@@ -89,8 +89,8 @@ var workers = []Mutant{
 			"	g.text = append(g.text, text...)\n",
 			"	g.text, g.unsaid = append(g.text, g.unsaid...), slices.Clone(text)\n"},
 			{"server/gateway/generation.go",
-				"	done   bool // [DONE]\n",
-				"	done   bool // [DONE]\n	unsaid []byte\n"}},
+				"	done   bool   // [DONE]\n",
+				"	done   bool   // [DONE]\n	unsaid []byte\n"}},
 		Hunt: Hunt{Engine: Processes, Args: []string{"gateways"}, Within: 10 * time.Minute},
 	},
 }
