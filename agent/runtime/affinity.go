@@ -128,9 +128,9 @@ func (b *affinityBox) resize([]int) error {
 
 func (b *affinityBox) freeze(bool) error { return errNoFreezer }
 
-func (b *affinityBox) kill() { b.signal(syscall.SIGKILL) }
+func (b *affinityBox) kill() { b.signal(syscall.SIGKILL, false) }
 
-func (b *affinityBox) signal(sig syscall.Signal) {
+func (b *affinityBox) signal(sig syscall.Signal, _ bool) {
 	signalAll(b.members, sig)
 }
 

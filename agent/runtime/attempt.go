@@ -92,14 +92,15 @@ func (r *runner) start() (child, error) {
 	if spec.Sandbox != nil {
 		return r.startInSandbox(spec.Sandbox)
 	}
-	path, err := lookPath(spec.Argv[0], spec.Env)
-	if err != nil {
-		return child{}, err
-	}
+	var err error
 	if r.owner, err = s.isolation.owners.take(spec); err != nil {
 		return child{}, err
 	}
 	r.owned = true
+	var path string
+	if err = r.owner.as(func() (err error) { path, err = lookPath(spec.Argv[0], spec.Env); return err }); err != nil {
+		return child{}, err
+	}
 	if r.dir, r.ownDir, err = s.work.get(spec, r.owner); err != nil {
 		return child{}, err
 	}

@@ -106,3 +106,29 @@ func TestMemoryIsLimitedFromTheFork(t *testing.T) {
 		t.Errorf("400 MiB of 64 were had before arm: %v, %+v", err, b.usage())
 	}
 }
+
+// TestWhatCannotBeReadIsNotEmpty: a daemon would run on, on the CPUs of another attempt.
+func TestWhatCannotBeReadIsNotEmpty(t *testing.T) {
+	base := t.TempDir()
+	b := &cgroupBox{all: &cgroups{v2: &hierarchy{v2: true, base: base}}, name: "a1"}
+	events := filepath.Join(base, "a1", "cgroup.events")
+	for _, step := range []struct {
+		what  string
+		do    func() error
+		empty bool
+	}{
+		{"no cgroup", func() error { return nil }, true},
+		{"unreadable", func() error { return os.MkdirAll(events, 0o755) }, false},
+		{"populated", func() error {
+			return errors.Join(os.Remove(events), os.WriteFile(events, []byte("populated 1\nfrozen 0\n"), 0o600))
+		}, false},
+		{"not populated", func() error { return os.WriteFile(events, []byte("populated 0\nfrozen 0\n"), 0o600) }, true},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		if b.empty() != step.empty {
+			t.Errorf("%s: empty is %v", step.what, !step.empty)
+		}
+	}
+}

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -22,8 +21,7 @@ type cgroupBox struct {
 	cgroupFD int   // of the v2 cgroup; -1: none
 	pinned   []int // CPUs, where no cpuset holds them
 	memory   uint64
-	frozen   atomic.Bool // on order of the agent
-	sealed   *usage      // what was used before it was sealed; nil: it was not
+	sealed   *usage // what was used before it was sealed; nil: it was not
 }
 
 func (b *cgroupBox) dir(h *hierarchy) string { return filepath.Join(h.base, b.name) }
@@ -185,9 +183,9 @@ func (b *cgroupBox) killForked() {
 	}, syscall.SIGKILL)
 }
 
-func (b *cgroupBox) signal(sig syscall.Signal) {
+func (b *cgroupBox) signal(sig syscall.Signal, frozen bool) {
 	find := func() []int { return readPIDs(filepath.Join(b.processDir(), "cgroup.procs")) }
-	if b.frozen.Load() { // and stays so
+	if frozen { // and stays so
 		signalAll(find, sig)
 		return
 	}
@@ -222,9 +220,11 @@ func signalFrozen(dir string, find func() []int, sig syscall.Signal) {
 	_ = writeFile(filepath.Join(dir, "cgroup.freeze"), "0")
 }
 
+// empty reports whether nothing is inside. What cannot be read may not be empty.
 func (b *cgroupBox) empty() bool {
 	if v2 := b.all.v2; v2 != nil {
-		return readField(filepath.Join(b.dir(v2), "cgroup.events"), "populated") == 0
+		events, err := os.ReadFile(filepath.Join(b.dir(v2), "cgroup.events"))
+		return errors.Is(err, os.ErrNotExist) || err == nil && slices.Contains(strings.Split(string(events), "\n"), "populated 0")
 	}
 	procs, err := os.ReadFile(filepath.Join(b.dir(b.all.holder("freezer")), "cgroup.procs"))
 	return err == nil && len(bytes.TrimSpace(procs)) == 0

@@ -57,8 +57,9 @@ type box interface {
 	freeze(frozen bool) error
 	// kill sends SIGKILL to everything inside once.
 	kill()
-	// signal sends a signal to everything inside once.
-	signal(sig syscall.Signal)
+	// signal sends a signal to everything inside once. frozen: it is frozen, or about to be, and stays
+	// so.
+	signal(sig syscall.Signal, frozen bool)
 	// empty reports whether no process is inside. Unreaped ones do not count.
 	empty() bool
 	// usage is what it consumed in all, once it has ended.

@@ -82,14 +82,10 @@ func (s *supervisor) endFreeze(session uint64, a *attempt, b box, err error) err
 
 // freeze freezes the cgroup, or thaws it. If it is not frozen in time, it is thawed.
 func (b *cgroupBox) freeze(frozen bool) error {
-	if frozen {
-		b.frozen.Store(true)
-	}
 	err := freezeCgroup(b.processDir(), frozen)
 	if frozen && err != nil {
 		_ = freezeCgroup(b.processDir(), false)
 	}
-	b.frozen.Store(frozen && err == nil)
 	return err
 }
 

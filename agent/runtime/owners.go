@@ -3,6 +3,7 @@ package runtime
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -47,6 +48,7 @@ type owners struct {
 	uids   uidRange
 	shared *userID // where there is no range
 	log    hclog.Logger
+	began  time.Time
 	tasks  sync.WaitGroup // removals
 
 	mu           sync.Mutex
@@ -73,7 +75,7 @@ type trajectoryOwner struct {
 // newOwners finds the trajectories of earlier supervisors, and removes what attempts
 // left. Without tmps no attempt has a /tmp of its own.
 func newOwners(tmps, homes string, uids uidRange, shared *userID, log hclog.Logger) (*owners, error) {
-	o := &owners{tmps: tmps, homes: homes, uids: uids, shared: shared, log: log, next: uids.first,
+	o := &owners{tmps: tmps, homes: homes, uids: uids, shared: shared, log: log, began: time.Now(), next: uids.somewhere(),
 		used: make(map[uint32]bool), trajectories: make(map[uint64]*trajectoryOwner)}
 	for _, dir := range o.places() {
 		if err := os.Mkdir(dir, 0o711); err != nil && !errors.Is(err, os.ErrExist) {
@@ -233,19 +235,15 @@ func (o *owners) takeTrajectory(id uint64, inside bool) (owner, error) {
 	return w, nil
 }
 
-// prepare makes the directories of a trajectory before its first attempt. It returns how many
-// attempts of it run.
-func (o *owners) prepare(id uint64) (running int, err error) {
+// prepare makes the directories of a trajectory before its first attempt.
+func (o *owners) prepare(id uint64) error {
 	o.mu.Lock()
 	w, err := o.takeTrajectory(id, true)
-	if err == nil {
-		running = o.trajectories[id].running - 1
-	}
 	o.mu.Unlock()
 	if err == nil {
 		o.give(w)
 	}
-	return running, err
+	return err
 }
 
 // makePlaces makes what a trajectory does not have yet of its directories.
@@ -336,12 +334,12 @@ func (o *owners) keep(open []uint64) {
 }
 
 // sweep drops trajectories that have not been seen for long, and of which nobody said that
-// they are open.
+// they are open. The agent says so some time after this supervisor has begun.
 func (o *owners) sweep(now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for id, t := range o.trajectories {
-		if t.running == 0 && !t.open && now.Sub(t.at) > trajectoryKeep {
+		if t.running == 0 && !t.open && now.Sub(t.at) > trajectoryKeep && now.Sub(o.began) > trajectoryKeep {
 			o.drop(id, t)
 		}
 	}
@@ -404,7 +402,17 @@ type uidRange struct{ first, last uint32 }
 func (r uidRange) any() bool           { return r.first != 0 }
 func (r uidRange) has(uid uint32) bool { return r.first <= uid && uid <= r.last }
 func (r uidRange) count() uint64       { return uint64(r.last) - uint64(r.first) + 1 }
-func (r uidRange) String() string      { return fmt.Sprintf("%d-%d", r.first, r.last) }
+
+// somewhere is where a supervisor begins to give users out. Directories of the users that an earlier one
+// gave out last may still be there: they are removed in the background.
+func (r uidRange) somewhere() uint32 {
+	if !r.any() {
+		return 0
+	}
+	return r.first + uint32(rand.Uint64N(r.count()))
+}
+
+func (r uidRange) String() string { return fmt.Sprintf("%d-%d", r.first, r.last) }
 
 // parseUIDs is the inverse of String.
 func parseUIDs(text string) (uidRange, error) {

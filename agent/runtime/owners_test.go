@@ -8,9 +8,12 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
 
+	"rota/agent/plan"
 	"rota/internal/need"
 )
 
@@ -106,4 +109,70 @@ func TestASandboxTakesNobodysDirectory(t *testing.T) {
 		t.Errorf("users after the end of the sandboxes: %v", o.used)
 	}
 	o.close()
+}
+
+// A supervisor does not know which trajectories are open until the agent has said so.
+func TestAnIdleTrajectoryOutlivesItsSupervisor(t *testing.T) {
+	dir := t.TempDir()
+	homes := filepath.Join(dir, "trajectories")
+	home, long := filepath.Join(homes, "trajectory-7"), time.Now().Add(-3*trajectoryKeep)
+	if err := errors.Join(os.MkdirAll(home, 0o700), os.Chtimes(home, long, long)); err != nil {
+		t.Fatal(err)
+	}
+	o, err := newOwners("", homes, uidRange{}, nil, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.close()
+	o.sweep(time.Now())
+	o.sweep(time.Now().Add(trajectoryKeep - time.Minute))
+	if !exists(home) {
+		t.Error("it was dropped before the agent can have said that it is open")
+	}
+	o.sweep(time.Now().Add(trajectoryKeep + time.Minute))
+	if exists(home) {
+		t.Error("it was kept for ever")
+	}
+}
+
+// Nothing that an attempt puts into its own /tmp holds up who makes places for mounts there, which is
+// the thread that forks.
+func TestAFIFOIsNoPlaceToWait(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	made := make(chan error, 1)
+	go func() {
+		f, err := makePlace(root, "fifo", false)
+		if err == nil {
+			err = f.Close()
+		}
+		made <- err
+	}()
+	select {
+	case err := <-made:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for somebody to open the other end")
+	}
+}
+
+// A snapshot of a trajectory waits for what has started, also before it has its directories.
+func TestAnAttemptCountsFromItsStart(t *testing.T) {
+	s := &supervisor{attempts: map[plan.Key]*attempt{}}
+	for n, spec := range []Spec{{Trajectory: 7}, {Trajectory: 7}, {Trajectory: 7, Call: true}, {Trajectory: 8}} {
+		s.attempts[plan.Key{Action: uint64(n)}] = newAttempt(&spec)
+	}
+	s.attempts[plan.Key{Action: 1}].ended = new(plan.Exit)
+	if n := s.runningIn(7); n != 1 {
+		t.Errorf("%d attempts run", n)
+	}
 }

@@ -146,6 +146,9 @@ func put(tree int, at string) error {
 	return unix.MoveMount(tree, "", int(place.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
+// placeFlags: the attempt may have put a FIFO there, which would wait for its other end.
+const placeFlags = os.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY
+
 // makePlace makes what a tree is mounted on, and opens it.
 func makePlace(root *os.Root, rel string, isDir bool) (*os.File, error) {
 	parent := rel
@@ -156,11 +159,11 @@ func makePlace(root *os.Root, rel string, isDir bool) (*os.File, error) {
 		return nil, err
 	}
 	if isDir {
-		return root.Open(rel)
+		return root.OpenFile(rel, placeFlags, 0)
 	}
-	f, err := root.OpenFile(rel, os.O_RDONLY|os.O_CREATE, 0o600)
+	f, err := root.OpenFile(rel, placeFlags|os.O_CREATE, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return root.Open(rel)
+		return root.OpenFile(rel, placeFlags, 0)
 	}
 	return f, err
 }

@@ -172,11 +172,22 @@ func (s *supervisor) serveMake(_ context.Context, stream ttrpc.StreamServer) (an
 	}
 	resp := new(supervisorv1.MakeTrajectoryResponse)
 	err := s.request(req.GetSession(), func() error {
-		running, err := s.isolation.owners.prepare(req.GetTrajectory())
-		resp.Running = uint32(running)
-		return err
+		resp.Running = s.runningIn(req.GetTrajectory())
+		return s.isolation.owners.prepare(req.GetTrajectory())
 	})
 	return resp, err
+}
+
+// runningIn is how many attempts of a trajectory have started and not ended.
+func (s *supervisor) runningIn(trajectory uint64) (running uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.attempts {
+		if a.ended == nil && a.spec.Trajectory == trajectory && !a.spec.Call {
+			running++
+		}
+	}
+	return running
 }
 
 // serveMeasure reads files of the kernel while other requests are served.

@@ -107,7 +107,9 @@ func (s *supervisor) signal(k plan.Key, sig Signal) error {
 	if sig.Request != "" && slices.Contains(r.requests, sig.Request) {
 		return nil
 	}
-	if err := s.send(r, number, sig.All); err != nil {
+	if sig.All {
+		r.box.signal(number, s.frozen(k))
+	} else if err := r.send(number); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotRunning, err)
 	}
 	if sig.Request != "" {
@@ -117,15 +119,19 @@ func (s *supervisor) signal(k plan.Key, sig Signal) error {
 	return nil
 }
 
-func (s *supervisor) send(r *reach, sig syscall.Signal, all bool) error {
-	switch {
-	case all:
-		r.box.signal(sig)
-		return nil
-	case r.stdio.terminal && slices.Contains(interrupts, sig):
+func (r *reach) send(sig syscall.Signal) error {
+	if r.stdio.terminal && slices.Contains(interrupts, sig) {
 		return r.stdio.interrupt(sig)
 	}
 	return r.group(sig)
+}
+
+// frozen reports whether an attempt is frozen, or about to be, on order of the agent.
+func (s *supervisor) frozen(k plan.Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.attempts[k]
+	return a != nil && (a.frozen || a.freezing)
 }
 
 // terminalMax is the most rows and columns that a terminal may have.

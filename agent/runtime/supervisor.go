@@ -52,7 +52,8 @@ func Supervise(ctx context.Context, opts SuperviseOptions) error {
 	if err := keepDescriptors(); err != nil {
 		return err
 	}
-	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	// Not signal.Ignore: attempts would begin with these signals ignored.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGPIPE)
 	collectBetweenForks()
 	ctx, cancel := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer cancel()

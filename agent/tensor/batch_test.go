@@ -2,6 +2,8 @@ package tensor
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -128,4 +130,52 @@ func TestMemoryThatRots(t *testing.T) {
 	offload(t, s, b)
 	must(t, s.Restore(b))
 	wantState(t, s, b, c)
+}
+
+// TestMemoryThatRotsIsNotShared: once an operation has found a bit that flipped, states that come later
+// have memory of their own, and their own copy on the device.
+func TestMemoryThatRotsIsNotShared(t *testing.T) {
+	a, b := Key{"a", 1, 0}, Key{"b", 1, 0}
+	c := content{"w", "", text(1, 5000)}
+	for name, find := range map[string]func(s *Store) error{
+		"offload":    func(s *Store) error { _, err := s.Offload(a); return err },
+		"checkpoint": func(s *Store) error { _, err := s.Checkpoint(a, scratch(t)); return err },
+		"read":       func(s *Store) error { _, err := s.Read(Slice{Deployment: "a", Version: 1, Name: "w"}); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := withDevice(t, 1<<20)
+			must(t, put(t, s, a, c))
+			must(t, s.ToDevice(a, false))
+			must(t, s.ToHost(a, false, true)) // its memory is the agent's now, who alone can write it
+			s.states[a].segments[0].mem[50] ^= 4
+			wantError(t, find(s), ErrCorrupt)
+			must(t, put(t, s, b, c))
+			wantState(t, s, b, c)
+			must(t, s.ToDevice(a, false))
+			must(t, s.ToDevice(b, false))
+			must(t, s.ToHost(b, false, true))
+			wantState(t, s, b, c)
+		})
+	}
+}
+
+// TestAgentsWithOnePIDShareAFolder: a file that another agent is writing is neither in the way nor removed.
+func TestAgentsWithOnePIDShareAFolder(t *testing.T) {
+	s, saved, k := open(t, Options{MemoryBytes: 1 << 20}), scratch(t), Key{"a", 1, 0}
+	must(t, put(t, s, k, content{"w", "", text(1, 100)}))
+	f, err := openFolder(saved)
+	must(t, err)
+	for _, c := range []struct {
+		process string
+		want    error
+	}{{process, fs.ErrExist}, {fmt.Sprint(os.Getpid()), nil}} {
+		path := fmt.Sprintf("%s%s%s.%d", f.block(s.states[k].tensors[0].hashes[0]), newMark, c.process, names.Load()+1)
+		must(t, os.WriteFile(path, []byte("half"), 0o600))
+		if _, err := s.Checkpoint(k, saved); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", path, err, c.want)
+		}
+		if half, err := os.ReadFile(path); err != nil || string(half) != "half" {
+			t.Errorf("%s: %q, %v", path, half, err)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -33,8 +34,12 @@ type folder struct {
 	spares *spares // nil: what is no longer needed is removed, or somebody else's
 }
 
-// names tells the files apart that are being written.
-var names atomic.Uint64
+// process and names tell the files apart that are being written. Agents that write to one folder may
+// have the same PID, on other nodes or in other containers.
+var (
+	process = rand.Text()
+	names   atomic.Uint64
+)
 
 // openFolder makes a folder ready for blocks.
 func openFolder(dir string) (folder, error) {
@@ -127,12 +132,14 @@ func (f folder) holds(h hash, n uint64) bool {
 func (f folder) writeApart(h hash, page []byte, n uint64) (*written, error) {
 	path, flags := f.spares.take(n), os.O_WRONLY|f.direct
 	if path == "" {
-		path = fmt.Sprintf("%s%s%d.%d", f.block(h), newMark, os.Getpid(), names.Add(1))
+		path = fmt.Sprintf("%s%s%s.%d", f.block(h), newMark, process, names.Add(1))
 		flags |= os.O_CREATE | os.O_EXCL
 	}
 	file, err := directio.Open(path, flags)
 	if err != nil {
-		_ = os.Remove(path)
+		if !errors.Is(err, fs.ErrExist) { // else another agent may be writing it
+			_ = os.Remove(path)
+		}
 		return nil, err
 	}
 	w := &written{file, path}

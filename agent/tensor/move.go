@@ -75,6 +75,9 @@ func (s *Store) toDisk(st *state) (Moved, error) {
 	if err == nil {
 		err = s.folder.publish(st.key, st.tensors)
 	}
+	if errors.Is(err, ErrCorrupt) {
+		s.unshare(st.segments)
+	}
 	if err != nil {
 		return Moved{}, errors.Join(err, s.unpublish(st.key), s.dropBlocks(blocks))
 	}
@@ -268,6 +271,9 @@ func (s *Store) Checkpoint(k Key, dir string) (Moved, error) {
 	}
 	defer src.close()
 	wrote, err := save(st, src.page)
+	if errors.Is(err, ErrCorrupt) {
+		s.unshare(src.segments)
+	}
 	if err != nil {
 		return Moved{}, fmt.Errorf("checkpoint %s: %w", k, err)
 	}

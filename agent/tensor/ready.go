@@ -70,6 +70,7 @@ func (s *Store) takeReady(bytes uint64) *segment {
 
 // makeReady holds memory ready that is not counted as used any more. Store.mu is held.
 func (s *Store) makeReady(g *segment) {
+	g.private = false // its next bytes are others
 	s.ready.segments = append(s.ready.segments, g)
 	s.ready.bytes += g.bytes
 }

@@ -265,7 +265,9 @@ func (h *shard) verified(i int) ([]byte, error) {
 	}
 	page, free, err := h.src.page(p)
 	if err == nil && h.src.segments != nil {
-		err = matches(page[:p.bytes()], p.hash())
+		if err = matches(page[:p.bytes()], p.hash()); err != nil {
+			h.src.store.unshare(h.src.segments)
+		}
 	}
 	if err != nil {
 		h.src.store.counts.corrupt.Add(1)

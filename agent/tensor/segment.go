@@ -34,6 +34,9 @@ type segment struct {
 	filled bool
 	// passed means that a worker may map it for reading. Store.mu guards it.
 	passed bool
+	// private means that its bytes were not compared, or are wrong: no other state may get them in
+	// place of its own. Store.mu guards it.
+	private bool
 	// unpin gives up what holds the memory in place for copies; nil: nothing does.
 	unpin   func()
 	pinning sync.Once

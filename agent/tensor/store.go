@@ -382,7 +382,8 @@ func (s *Store) enter(st *state, segments []*segment) {
 	s.release(double)
 }
 
-// share returns for each segment the one that already has its contents, or itself.
+// share returns for each segment the one that already has its contents, or itself. From then on
+// other states share it, unless it is private.
 func (s *Store) share(ids []hash, segments []*segment) (shared, double []*segment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -393,10 +394,25 @@ func (s *Store) share(ids []hash, segments []*segment) (shared, double []*segmen
 			continue
 		}
 		g.id = ids[i]
-		s.segments[g.id] = g
+		if !g.private {
+			s.segments[g.id] = g
+		}
 		shared = append(shared, g)
 	}
 	return shared, double
+}
+
+// unshare makes segments private; nil ones are passed over. States that share one already have the
+// same bytes, and find out themselves.
+func (s *Store) unshare(segments []*segment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range segments {
+		if g != nil {
+			g.private = true
+			unlist(s.segments, g.id, g)
+		}
+	}
 }
 
 // allocate makes memfds within the limit. It fails with ErrMemory.
@@ -472,9 +488,7 @@ func (s *Store) release(segments []*segment) {
 			continue
 		}
 		s.memory -= g.bytes
-		if s.segments[g.id] == g {
-			delete(s.segments, g.id)
-		}
+		unlist(s.segments, g.id, g)
 		if g.reusable() && !s.closing.Load() {
 			s.makeReady(g)
 			continue

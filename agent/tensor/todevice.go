@@ -84,7 +84,7 @@ func (s *Store) toDevice(st *state) error {
 
 // copyIn returns the copy of a memfd on the device, which it makes if there is none.
 func (s *Store) copyIn(k Key, g *segment) (*deviceCopy, error) {
-	if c := s.sharedCopy(g.id, nil); c != nil {
+	if c := s.sharedCopy(g, nil); c != nil {
 		return c, nil
 	}
 	memory, err := s.device.Allocate(g.bytes)
@@ -97,26 +97,43 @@ func (s *Store) copyIn(k Key, g *segment) (*deviceCopy, error) {
 		return nil, errors.Join(deviceError(err), memory.Free())
 	}
 	made := &deviceCopy{id: g.id, bytes: g.bytes, memory: memory, refs: 1}
-	c := s.sharedCopy(g.id, made)
+	c := s.sharedCopy(g, made)
 	if c != made {
 		s.freeCopy(made)
 	}
 	return c, nil
 }
 
-// sharedCopy takes a reference to the copy that has an ID. If there is none, it enters the
-// one that was made.
-func (s *Store) sharedCopy(id hash, made *deviceCopy) *deviceCopy {
+// sharedCopy takes a reference to the copy that should have the bytes of a memfd. If there is none, it
+// enters the one that was made, unless the memfd is private: then the copy is, too.
+func (s *Store) sharedCopy(g *segment, made *deviceCopy) *deviceCopy {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.copies[id]; c != nil {
+	if c := s.copies[g.id]; c != nil {
 		c.refs++
 		return c
 	}
-	if made != nil {
-		s.copies[id] = made
+	if made != nil && !g.private {
+		s.copies[g.id] = made
 	}
 	return made
+}
+
+// unshareCopies lets no other state share copies that were found corrupt. A worker that has one open
+// keeps it, so it would be found under its ID again.
+func (s *Store) unshareCopies(copies []*deviceCopy) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range copies {
+		unlist(s.copies, c.id, c)
+	}
+}
+
+// unlist removes what has an ID, unless another has taken its place. Store.mu is held.
+func unlist[V comparable](listed map[hash]V, id hash, v V) {
+	if listed[id] == v {
+		delete(listed, id)
+	}
 }
 
 // describeFull names what a user may move if the device is full.
@@ -178,8 +195,8 @@ func (s *Store) eachCopy(mem []byte, f func(at uint64, part []byte) error) error
 // ToHost copies a state from the device to host memory, unless it is there, and frees the
 // memory of the device unless it is to be kept. Bytes are compared with their checksums, or else
 // their hashes, as they come, unless the caller does without; they are compared when they are written or sliced in
-// any case. It fails with ErrNoDevice, ErrNotFound, ErrOffloaded, ErrMemory, ErrDeviceFailed
-// or ErrCorrupt; the state stays where it is then.
+// any case, and only Copy shares them. It fails with ErrNoDevice, ErrNotFound, ErrOffloaded,
+// ErrMemory, ErrDeviceFailed or ErrCorrupt; the state stays where it is then.
 func (s *Store) ToHost(k Key, keep, verify bool) error {
 	if s.device == nil {
 		return ErrNoDevice
@@ -215,6 +232,9 @@ func (s *Store) toHost(st *state, verify bool) error {
 		}
 		return s.copyAll(st, target)
 	})
+	if errors.Is(err, ErrCorrupt) {
+		s.unshareCopies(st.copies)
+	}
 	if errors.Is(err, ErrCorrupt) && st.blocks != nil {
 		s.giveUp(st, false, true)
 		return fmt.Errorf("%w; the copy on the device is dropped, restore the state from disk", err)
@@ -248,6 +268,7 @@ func (s *Store) copyBlocks(st *state, target []*segment) error {
 	})
 }
 
+// copyAll copies without a comparison, so the memory stays private.
 func (s *Store) copyAll(st *state, target []*segment) error {
 	for i, g := range target {
 		if g == nil {
@@ -258,6 +279,7 @@ func (s *Store) copyAll(st *state, target []*segment) error {
 			return err
 		}
 	}
+	s.unshare(target)
 	return sealAll(target)
 }
 
@@ -300,7 +322,7 @@ func (s *Store) releaseDevice(copies []*deviceCopy) {
 	for _, c := range copies {
 		if c.refs--; c.refs == 0 {
 			dead = append(dead, c)
-			delete(s.copies, c.id)
+			unlist(s.copies, c.id, c)
 		}
 	}
 	s.mu.Unlock()

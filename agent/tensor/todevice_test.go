@@ -205,6 +205,64 @@ func TestDamageOnTheDevice(t *testing.T) {
 	wantState(t, s, saved, other)
 }
 
+// A copy that was found corrupt does not come back with the next to_device, though a worker has it
+// open still.
+func TestADamagedCopyIsNotAttachedAgain(t *testing.T) {
+	s, _ := withDevice(t, 1<<20)
+	k, twin := Key{"a", 1, 0}, Key{"b", 1, 0}
+	w := content{"w", "", text(1, 5000)}
+	must(t, put(t, s, k, w))
+	offload(t, s, k)
+	must(t, s.Restore(k))
+	must(t, s.ToDevice(k, false))
+	s.mu.Lock()
+	worker := &DeviceView{store: s, copies: s.holdCopies(s.states[k])} // simulated memory has no handles
+	s.mu.Unlock()
+	must(t, worker.copies[0].memory.CopyIn(0, text(2, 100)))
+	wantError(t, s.ToHost(k, false, true), ErrCorrupt)
+	must(t, s.Restore(k))
+	must(t, s.ToDevice(k, false))
+	must(t, s.ToHost(k, true, true))
+	wantState(t, s, k, w)
+	worker.Close()
+	must(t, put(t, s, twin, w))
+	must(t, s.ToDevice(twin, false))
+	if n := s.Stat().DeviceBytes; n != 8192 {
+		t.Errorf("%d bytes on the device: the end of the worker made the new copy unknown", n)
+	}
+}
+
+// Memory that to_host has filled without a comparison, and what is copied from it, is no other state's.
+func TestBytesThatWereNotComparedAreNotShared(t *testing.T) {
+	s, d := withDevice(t, 1<<20)
+	k, other, saved := Key{"a", 1, 0}, Key{"b", 1, 0}, scratch(t)
+	w := content{"w", "", text(1, 5000)}
+	must(t, put(t, s, k, w))
+	_, err := s.Checkpoint(k, saved)
+	must(t, err)
+	must(t, s.ToDevice(k, false))
+	d.copyOut = func(host []byte) error { host[100] ^= 4; return nil }
+	must(t, s.ToHost(k, false, false))
+	d.copyOut = nil
+	_, err = s.Load(saved, k, other)
+	must(t, err)
+	wantState(t, s, other, w)
+	must(t, s.Drop(other))
+	must(t, put(t, s, other, w))
+	wantState(t, s, other, w)
+	must(t, s.ToDevice(k, false))
+	must(t, s.ToDevice(other, false))
+	must(t, s.ToHost(other, true, true))
+	wantState(t, s, other, w)
+	must(t, s.ToHost(k, false, true)) // takes the memory of the other one
+	wantState(t, s, k, w)
+	must(t, s.Drop(k))
+	must(t, s.Drop(other))
+	if st := s.Stat(); st.MemoryBytes+st.DeviceBytes != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
 func TestADeviceThatFails(t *testing.T) {
 	s, d := withDevice(t, 1<<20)
 	k := Key{"a", 1, 0}
@@ -266,7 +324,7 @@ func TestMemoryIsFilledAgain(t *testing.T) {
 	must(t, put(t, s, b, second))
 	must(t, s.ToDevice(a, false))
 	must(t, s.ToDevice(b, false))
-	must(t, s.ToHost(a, true, true))
+	must(t, s.ToHost(a, true, false))
 	file := s.states[a].segments[0].file
 	must(t, s.ToDevice(a, false))
 	if st := s.Stat(); st.MemoryBytes != 0 || st.ReadyBytes != readyBytesMin+4096 {
@@ -279,8 +337,8 @@ func TestMemoryIsFilledAgain(t *testing.T) {
 	}
 	g := s.states[b].segments[0]
 	s.mu.Unlock()
-	if g.file != file || d.pins.Load() != 1 {
-		t.Errorf("other memory was taken, %d pins", d.pins.Load())
+	if g.file != file || g.private || d.pins.Load() != 1 {
+		t.Errorf("other memory was taken, or it is private as before: %t, %d pins", g.private, d.pins.Load())
 	}
 	for _, c := range g.mem[size-7:] {
 		if c != 0 {

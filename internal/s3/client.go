@@ -152,7 +152,11 @@ func errorOf(c call, resp *http.Response) error {
 	if resp.StatusCode == http.StatusNotFound && said.Code != "NoSuchBucket" && said.Code != "NoSuchUpload" {
 		return fmt.Errorf("%w: %s", ErrNotFound, c.key)
 	}
-	return fmt.Errorf("the object store refuses %s of %q: %s %s %s", c.method, c.key, resp.Status, said.Code, said.Message)
+	hint := ""
+	if c.method == http.MethodGet && said.Code == "AccessDenied" {
+		hint = "; without the permission s3:ListBucket, a store answers like this for an object that is not there"
+	}
+	return fmt.Errorf("the object store refuses %s of %q: %s %s %s%s", c.method, c.key, resp.Status, said.Code, said.Message, hint)
 }
 
 // do makes a call and decodes its answer; into may be nil.

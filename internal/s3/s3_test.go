@@ -223,3 +223,24 @@ func TestCredentialsOfAFile(t *testing.T) {
 		}
 	}
 }
+
+// TestAReadThatIsDenied: the error of a read names the permission without which a store does not say that
+// an object is missing; that of a write does not.
+func TestAReadThatIsDenied(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>")
+	}))
+	defer server.Close()
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Bucket{Endpoint: u, Region: s3test.Region, Name: "bucket", Credentials: example, HTTP: shared}
+	if err := b.Get(t.Context(), "k", io.Discard); err == nil || !strings.Contains(err.Error(), "s3:ListBucket") {
+		t.Errorf("a read: %v", err)
+	}
+	if err := b.Put(t.Context(), "k", strings.NewReader("text"), 4); err == nil || strings.Contains(err.Error(), "s3:ListBucket") {
+		t.Errorf("a write: %v", err)
+	}
+}

@@ -42,6 +42,7 @@ var errCannotContinue = errors.New("its engine cannot go on behind the beginning
 // client has all of it.
 func (c *call) attempt(to target) error {
 	c.gen.at(to.dialect)
+	c.gen.again = c.retried == to.worker
 	if c.gen.joined && !c.gen.continuable() {
 		return errCannotContinue
 	}

@@ -46,6 +46,8 @@ type generation struct {
 	// says. each: the gateway has asked it for the usage in each event.
 	// refuses: an error in its stream tells whose fault it is.
 	fixed, each, refuses bool
+	// again: the worker has failed the request before, and nothing was generated.
+	again bool
 	// held, if set, reports whether the trajectory is suspended.
 	held func() bool
 }
@@ -67,7 +69,8 @@ var errAborted = errors.New("the engine has aborted the request")
 func (g *generation) at(d dialect) {
 	g.each = d.continues() && g.b.end != responses
 	g.fixed = g.fits(d)
-	// vLLM calls every error 400, also that its engine is dead.
+	// vLLM calls many errors 400, also that its engine has died. But then it refuses what comes next
+	// before the stream begins: whoever says so twice, and generates nothing, means the request.
 	g.refuses = d == sgLang
 }
 
@@ -318,7 +321,7 @@ func (g *generation) add(dst, ev []byte) ([]byte, error) {
 	switch {
 	case err != nil:
 		return g.addOther(dst, ev), nil
-	case !c.failure.empty() && g.refuses && c.refusal() != 0:
+	case !c.failure.empty() && (g.refuses || g.again && !g.began) && c.refusal() != 0:
 		g.refused, g.done = c.refusal(), true
 		return append(g.release(dst), ev...), nil
 	case !c.failure.empty():

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
@@ -55,6 +56,29 @@ func TestAnErrorThatIsNoRefusal(t *testing.T) {
 			t.Errorf("%v: %+v", d, j)
 		}
 		until(t, "the report", func() bool { _, _, _, failed := c.reported(7); return failed["w1"] != "" })
+	}
+}
+
+// A worker that says it again before it has generated anything means the request: it has not failed.
+func TestARefusalThatIsRepeated(t *testing.T) {
+	for _, d := range []rotav1.WorkerDialect{dialectVLLM, dialectOpenAI} {
+		c, engines, g := world(t, d, nil)
+		engines[0].set(func(_ *http.Request, i int) action {
+			if i == 0 {
+				return sayRefusal
+			}
+			return goOn
+		})
+		got := readAll(t, post(t, g, "/v1/completions", `{"prompt":"x","stream":true}`))
+		if !strings.Contains(got, "too long") {
+			t.Errorf("%v: %s", d, got)
+		}
+		if err := g.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		if turns, _, _, failed := c.reported(7); turns != 0 || len(failed) != 0 || engines[0].count() != 2 {
+			t.Errorf("%v: %d turns, %d requests, failed: %v", d, turns, engines[0].count(), failed)
+		}
 	}
 }
 

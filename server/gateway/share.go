@@ -82,7 +82,7 @@ func (s *share) end() {
 // What is read needs one byte more, in which its end is seen.
 func (s *share) read(r io.Reader, of holding, length, limit int64) ([]byte, error) {
 	var raw []byte
-	for room := max(min(length, 1<<20), 4096) + 1; ; {
+	for room := max(min(length, 1<<20)+1, 4096); ; {
 		if len(raw) == cap(raw) {
 			if err := s.hold(of, int(room)); err != nil {
 				s.drop(of)

@@ -63,7 +63,7 @@ section "gateway" of the config file.`,
 	fs.DurationVar(&c.ClientTimeout, "client-timeout", d.ClientTimeout, "how long a client may read nothing of its answer, or take to send its request")
 	fs.Int64Var(&c.RequestsMax, "requests-max", d.RequestsMax, "maximum number of requests that run or wait")
 	fs.Var(&f.body, "body-max", "maximum size of a request")
-	fs.Var(&f.bytes, "bytes-max", "maximum memory of all requests that run or wait, with their answers; at least twice --body-max and 1 MiB")
+	fs.Var(&f.bytes, "bytes-max", "memory of all requests that run or wait, with their answers, from which on nothing new is taken and nothing large grows; each request may have some MiB beyond it; at least twice --body-max and 1 MiB")
 	fs.DurationVar(&c.KeepAlive, "keep-alive", d.KeepAlive, "how long a stream may be silent before its client is sent a comment; 0: forever")
 	fs.DurationVar(&c.ReportInterval, "report-interval", d.ReportInterval, "how often to tell the cluster what was generated")
 	fs.IntVar(&c.ReportTurns, "report-turns", d.ReportTurns, "number of turns after which to tell it before that")
