@@ -87,7 +87,7 @@ var agents = []Mutant{
 			{"agent/runtime/cgroupbox.go",
 				"	if writeFile(filepath.Join(dir, \"cgroup.kill\"), \"1\") != nil {\n		signalFrozen(dir, func() []int { return readPIDs(filepath.Join(dir, \"cgroup.procs\")) }, syscall.SIGKILL)\n",
 				"	if follows := func(pid int) bool { f := statFields(pid); return len(f) < 4 || f[3] != strconv.Itoa(pid) }; dir != \"\" {\n		signalFrozen(dir, func() []int { return slices.DeleteFunc(readPIDs(filepath.Join(dir, \"cgroup.procs\")), follows) }, syscall.SIGKILL)\n"},
-			{"agent/runtime/cgroupbox.go", "\"cgroup.events\"), \"populated\") == 0\n", "\"cgroup.events\"), \"populated\") >= 0\n"},
+			{"agent/runtime/cgroupbox.go", "slices.Contains(strings.Split(string(events), \"\\n\"), \"populated 0\")", "len(events) > 0"},
 			{"agent/runtime/cgroupbox.go", "	return err == nil && len(bytes.TrimSpace(procs)) == 0\n", "	return err == nil && len(bytes.TrimSpace(procs)) >= 0\n"},
 		},
 		Hunt: Hunt{Engine: Tests, Args: []string{"agent/runtime", "TestNothingSurvivesAnAttempt"}},

@@ -20,7 +20,8 @@ const (
 	// hookRetry is how long it waits after a hook was refused, which may pass: its
 	// agent registers, a queue gets shorter.
 	hookRetry = time.Second
-	// hookPatience is for how long it is tried.
+	// hookPatience is for how long it is tried. The time in which the queue is full does not count:
+	// there will be room, and a hook that fails may halt its group.
 	hookPatience = time.Minute
 	// hookOutputMax is how much of what a hook wrote is in the reason that it failed.
 	hookOutputMax = 256
@@ -46,7 +47,8 @@ type hookKey struct {
 	number int // counted from 0
 }
 
-// refusal is since when a hook has been refused, when it is tried again, and why.
+// refusal is since when a hook has been refused though the queue had room, when it is tried again, and
+// why.
 type refusal struct {
 	since, next int64
 	why         string
@@ -112,7 +114,7 @@ func (w *contextSwitches) answered(now Time, results []*logv1.Result) {
 			continue // queued; or the group does not change hands any more
 		}
 		r, again := w.refused[key]
-		if !again {
+		if !again || f.Reason == "QUEUE_FULL" || f.Reason == "NAMESPACE_QUEUE_FULL" {
 			r.since = now.Mono
 		}
 		r.next, r.why = now.Mono+int64(hookRetry), f.Message

@@ -3,6 +3,7 @@ package leader
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,8 @@ type cluster struct {
 	now     Time
 	index   uint64
 	lost    bool
+	// refused is the verb of the leader's commands that are refused.
+	refused string
 	// proposed counts the commands of the leader, by verb.
 	proposed map[string]int
 }
@@ -77,11 +80,16 @@ func (c *cluster) pass(d time.Duration) {
 	for end := c.now.Mono + int64(d); ; {
 		proposals, again := c.leader.Next(c.now)
 		for _, p := range proposals {
+			var verb string // all have the same
 			for _, command := range p.Commands {
-				c.proposed[strings.TrimPrefix(fmt.Sprintf("%T", command.Verb), "*logv1.Command_")]++
+				verb = strings.TrimPrefix(fmt.Sprintf("%T", command.Verb), "*logv1.Command_")
+				c.proposed[verb]++
 			}
 			var results []*logv1.Result
-			if !c.lost {
+			switch {
+			case verb == c.refused:
+				results = slices.Repeat([]*logv1.Result{{Refusal: &logv1.Refusal{Reason: "REFUSED"}}}, len(p.Commands))
+			case !c.lost:
 				results = c.apply(p.Commands...)
 			}
 			c.leader.Answered(c.now, p, results)
@@ -242,8 +250,8 @@ func TestAGroupIsReadyWhenItsHooksAre(t *testing.T) {
 	}
 }
 
-// TestAHookThatIsRefusedIsTriedAgain for a minute, once a second. The queue is full.
-func TestAHookThatIsRefusedIsTriedAgain(t *testing.T) {
+// TestAHookWaitsForRoomInTheQueue: it is tried once a second as long as the queue is full, and runs then.
+func TestAHookWaitsForRoomInTheQueue(t *testing.T) {
 	c := newCluster(t)
 	c.pass(time.Second)
 	c.must(registration("n"))
@@ -253,6 +261,23 @@ func TestAHookThatIsRefusedIsTriedAgain(t *testing.T) {
 		}}})
 	}
 	c.handOver()
+	c.wait(3 * time.Minute)
+	if n := c.proposed["SubmitHook"]; n < 170 || n > 190 || c.proposed["EndContextSwitch"] != 0 {
+		t.Fatalf("while the queue is full: %v", c.proposed)
+	}
+	c.ends(0) // the first action, so that the second leaves the queue
+	c.wait(2 * time.Second)
+	c.view(func(s *state.State) {
+		if g := s.NodeGroup(1); g.ContextSwitch == nil || len(g.ContextSwitch.Runs) != 1 {
+			t.Errorf("once there is room: %+v", g.ContextSwitch)
+		}
+	})
+}
+
+// TestAHookThatIsRefusedIsTriedAgain for a minute, once a second.
+func TestAHookThatIsRefusedIsTriedAgain(t *testing.T) {
+	c := handover(t)
+	c.refused = "SubmitHook"
 	c.wait(30 * time.Second)
 	if n := c.proposed["SubmitHook"]; n < 25 || n > 35 {
 		t.Errorf("tried %d times in 30 s", n)

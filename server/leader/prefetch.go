@@ -27,7 +27,7 @@ const (
 type prefetches struct {
 	machine Machine
 	logger  hclog.Logger
-	// done are the request IDs of those that were due at this look and the one before.
+	// done are the request IDs of those that were due at the last look and need not be submitted again.
 	done map[string]bool
 	sent []prefetch // what is under way
 	next int64
@@ -68,9 +68,11 @@ func (p *prefetches) answered(_ Time, results []*logv1.Result) {
 	for i, f := range p.sent {
 		switch refusal := refusalOf(results, i); {
 		case results == nil:
-			p.logger.Info("a prefetch hook was not submitted", "hook", f.what)
+			p.logger.Info("a prefetch hook was not submitted; trying again", "hook", f.what)
+			delete(p.done, f.id)
 		case refusal != nil:
-			p.logger.Info("a prefetch hook was refused", "hook", f.what, "reason", refusal.Message)
+			p.logger.Info("a prefetch hook was refused; trying again", "hook", f.what, "reason", refusal.Message)
+			delete(p.done, f.id)
 		default:
 			p.logger.Debug("a prefetch hook was submitted", "hook", f.what, "action", results[i].FirstId)
 		}

@@ -151,7 +151,7 @@ func (s *Server) GetToken(ctx context.Context, req *rotav1.GetTokenRequest) (*ro
 
 // ListTokens describes tokens.
 func (s *Server) ListTokens(ctx context.Context, req *rotav1.ListTokensRequest) (*rotav1.ListTokensResponse, error) {
-	size, after, v := namePage(req.PageSize, req.PageToken)
+	c, after, v := namePage(req.PageSize, req.PageToken)
 	if err := v.err(); err != nil {
 		return nil, err
 	}
@@ -161,12 +161,14 @@ func (s *Server) ListTokens(ctx context.Context, req *rotav1.ListTokensRequest) 
 	resp, last := &rotav1.ListTokensResponse{}, ""
 	st := s.Machine.Fork()
 	st.AccessTokens(after, func(row *state.AccessToken) bool {
-		if len(resp.Tokens) == size {
+		if c.full() {
 			resp.NextPageToken = nameToken(last)
 			return false
 		}
 		last = row.Accessor
-		resp.Tokens = append(resp.Tokens, tokenMessage(st, row))
+		m := tokenMessage(st, row)
+		c.add(m)
+		resp.Tokens = append(resp.Tokens, m)
 		return true
 	})
 	return resp, nil
@@ -229,7 +231,7 @@ func (s *Server) GetAccessPolicy(ctx context.Context, req *rotav1.GetAccessPolic
 
 // ListAccessPolicies returns policies.
 func (s *Server) ListAccessPolicies(ctx context.Context, req *rotav1.ListAccessPoliciesRequest) (*rotav1.ListAccessPoliciesResponse, error) {
-	size, after, v := namePage(req.PageSize, req.PageToken)
+	c, after, v := namePage(req.PageSize, req.PageToken)
 	if err := v.err(); err != nil {
 		return nil, err
 	}
@@ -239,13 +241,14 @@ func (s *Server) ListAccessPolicies(ctx context.Context, req *rotav1.ListAccessP
 	resp, last := &rotav1.ListAccessPoliciesResponse{}, ""
 	var err error
 	s.Machine.Fork().AccessPolicies(after, func(row *state.AccessPolicy) bool {
-		if len(resp.Policies) == size {
+		if c.full() {
 			resp.NextPageToken = nameToken(last)
 			return false
 		}
 		last = row.Name
 		p := &rotav1.AccessPolicy{}
 		err = proto.Unmarshal(row.Spec, p)
+		c.add(p)
 		resp.Policies = append(resp.Policies, p)
 		return err == nil
 	})
@@ -261,16 +264,16 @@ func (s *Server) DeleteAccessPolicy(ctx context.Context, req *rotav1.DeleteAcces
 }
 
 // namePage decodes the place to go on from in a list that is in the order of names.
-func namePage(size uint32, token string) (n int, after string, v *violation) {
+func namePage(size uint32, token string) (c *collector, after string, v *violation) {
 	p, v := newPage(size, "")
 	if v != nil {
-		return 0, "", v
+		return nil, "", v
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(token)
 	if err != nil || len(raw) > state.AccessNameBytesMax {
-		return 0, "", wrong("page_token", "is not one that a list has returned")
+		return nil, "", wrong("page_token", "is not one that a list has returned")
 	}
-	return p.size, string(raw), nil
+	return &collector{page: p}, string(raw), nil
 }
 
 func nameToken(last string) string { return base64.RawURLEncoding.EncodeToString([]byte(last)) }

@@ -113,6 +113,9 @@ func (n *seen) first(r AuditRecord) bool {
 type call struct {
 	index             atomic.Uint64
 	namespace, object string
+	// procedure and request are those of a unary call, for a second look at the caller's rights.
+	procedure string
+	request   proto.Message
 }
 
 type callKey struct{}

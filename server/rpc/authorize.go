@@ -20,13 +20,18 @@ import (
 // up, that it does not exist: else it could be created, in another namespace, between this look
 // and what the call does.
 func (s *Server) authorize(ctx context.Context, procedure string, req proto.Message) error {
-	need, known := requiredRights[procedure]
 	c := callerOf(ctx)
-	if !known || c == nil || need.self || c.kind == byNothing && s.allowedLocally(procedure, need) {
+	need, checked := s.rightOf(c, procedure)
+	if !checked {
 		return nil
 	}
-	if c.kind != byCertificate && need.verb == rights.Operate {
-		// Some of these are no commands of the log, which would check the token once more.
+	// Some calls of operators are no commands of the log, which would check the token once more.
+	catchUpFirst := c.kind != byCertificate && need.verb == rights.Operate
+	if !catchUpFirst && !c.may.Allows(need.noun, need.verb, "") {
+		_, found := s.namespacesOf(need, req)
+		catchUpFirst = need.renamed || !found
+	}
+	if catchUpFirst {
 		if err := s.catchUp(ctx, false); err != nil {
 			return err
 		}
@@ -34,22 +39,26 @@ func (s *Server) authorize(ctx context.Context, procedure string, req proto.Mess
 			return f
 		}
 	}
+	if f := s.allowed(c, need, req); f != nil {
+		return f
+	}
+	return nil
+}
+
+// rightOf returns the right that a call needs, and whether its caller has to have it.
+func (s *Server) rightOf(c *caller, procedure string) (need right, checked bool) {
+	need, known := requiredRights[procedure]
+	return need, known && c != nil && !need.self && !(c.kind == byNothing && s.allowedLocally(procedure, need))
+}
+
+// allowed returns why a caller may not make a call by this server's state as it is, nil if it may.
+func (s *Server) allowed(c *caller, need right, req proto.Message) *failure {
 	if c.may.Allows(need.noun, need.verb, "") {
 		return nil
 	}
-	if need.renamed {
-		if err := s.catchUp(ctx, false); err != nil {
-			return err
-		}
-	}
 	namespaces, found := s.namespacesOf(need, req)
 	if !found {
-		if err := s.catchUp(ctx, false); err != nil {
-			return err
-		}
-		if namespaces, found = s.namespacesOf(need, req); !found {
-			return notFound("NOT_FOUND", "what the call is about does not exist, or ended too long ago to be kept")
-		}
+		return notFound("NOT_FOUND", "what the call is about does not exist, or ended too long ago to be kept")
 	}
 	if len(namespaces) == 0 {
 		if need.listed != "" && c.may.AllowsSomewhere(need.noun, need.verb) {
@@ -63,6 +72,25 @@ func (s *Server) authorize(ctx context.Context, procedure string, req proto.Mess
 		}
 	}
 	return nil
+}
+
+// stillAllowed returns what the caller of a unary call may do by this server's state as it is now, and
+// why the call is refused by now: the server may have been behind when the call came.
+func (s *Server) stillAllowed(ctx context.Context) (rights.Set, error) {
+	c, noted := callerOf(ctx), callOf(ctx)
+	if c == nil || noted.request == nil {
+		return rights.Set{}, nil
+	}
+	now := *c
+	if f := s.resolve(&now); f != nil {
+		return now.may, f
+	}
+	if need, checked := s.rightOf(&now, noted.procedure); checked {
+		if f := s.allowed(&now, need, noted.request); f != nil {
+			return now.may, f
+		}
+	}
+	return now.may, nil
 }
 
 // told is a namespace as far as the caller named it: of what was named by its ID, it is not told.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	logv1 "rota/api/gen/log/v1"
@@ -52,12 +53,11 @@ func (s *Server) ListClasses(ctx context.Context, req *rotav1.ListClassesRequest
 	resp := &rotav1.ListClassesResponse{}
 	c := &collector{page: p}
 	st.Classes(state.ClassID(p.after), func(class *state.Class) bool {
-		return c.visit(uint64(class.ID), func() bool {
+		return c.visit(uint64(class.ID), func() proto.Message {
 			if class.Namespace != ns {
-				return false
+				return nil
 			}
-			resp.Classes = append(resp.Classes, classMessage(st, class))
-			return true
+			return appendRow(&resp.Classes, classMessage(st, class))
 		})
 	})
 	resp.NextPageToken = c.nextToken()

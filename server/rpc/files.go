@@ -50,7 +50,7 @@ func onHome[C, Req, Resp any](ctx context.Context, s *Server, trajectory uint64,
 	if err := requireID("trajectory_id", trajectory).err(); err != nil {
 		return nil, err
 	}
-	if err := s.catchUp(ctx, stale); err != nil {
+	if err := s.catchUpForCall(ctx, stale); err != nil {
 		return nil, err
 	}
 	h, err := s.homeOf(state.TrajectoryID(trajectory))

@@ -6,6 +6,8 @@ import (
 	"math"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/fsm/state"
 )
@@ -28,12 +30,11 @@ func (s *Server) ListGpus(ctx context.Context, req *rotav1.ListGpusRequest) (*ro
 	resp := &rotav1.ListGpusResponse{}
 	c := &collector{page: p}
 	st.Nodes(state.NodeID(p.after), func(n *state.Node) bool {
-		return c.visit(uint64(n.ID), func() bool {
+		return c.visit(uint64(n.ID), func() proto.Message {
 			if n.GPUs.Class == 0 || pool != nil && n.Pool != pool.ID {
-				return false
+				return nil
 			}
-			resp.Nodes = append(resp.Nodes, uses.node(n))
-			return true
+			return appendRow(&resp.Nodes, uses.node(n))
 		})
 	})
 	resp.NextPageToken = c.nextToken()

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/cespare/xxhash/v2"
+	"google.golang.org/protobuf/proto"
 
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
@@ -168,12 +169,11 @@ func (s *Server) ListJobs(ctx context.Context, req *rotav1.ListJobsRequest) (*ro
 	resp := &rotav1.ListJobsResponse{}
 	c := &collector{page: p}
 	st.Jobs(state.JobID(p.after), func(j *state.Job) bool {
-		return c.visit(uint64(j.ID), func() bool {
+		return c.visit(uint64(j.ID), func() proto.Message {
 			if j.Namespace != namespace || j.State == state.JobCompleted && !req.IncludeEnded || !hasLabels(j.Labels, req.Labels) {
-				return false
+				return nil
 			}
-			resp.Jobs = append(resp.Jobs, jobMessage(st, j, now))
-			return true
+			return appendRow(&resp.Jobs, jobMessage(st, j, now))
 		})
 	})
 	resp.NextPageToken = c.nextToken()

@@ -5,6 +5,8 @@ import (
 	"math"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/fsm/state"
 )
@@ -98,20 +100,19 @@ func (f *actionFilter) page(c *collector) (*rotav1.ListActionsResponse, error) {
 		if f.newest && f.submittedBefore(a, f.since.Add(-clocksDiffer)) {
 			return false // and so were all that follow
 		}
-		return c.visit(uint64(a.ID), func() bool {
+		return c.visit(uint64(a.ID), func() proto.Message {
 			if !f.matches(a) {
-				return false
+				return nil
 			}
 			m, err := readAction(f.st, a).message()
 			if err != nil {
 				failed = err
-				return false
+				return nil
 			}
 			if f.name != "" && m.GetSpec().GetName() != f.name {
-				return false
+				return nil
 			}
-			resp.Actions = append(resp.Actions, m)
-			return true
+			return appendRow(&resp.Actions, m)
 		}) && failed == nil
 	})
 	resp.NextPageToken = c.nextToken()

@@ -2,10 +2,13 @@ package rpc_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"rota/api/codec"
@@ -28,6 +31,38 @@ func (w *world) list(t *testing.T, req *rotav1.ListActionsRequest) string {
 		if req.PageToken = resp.NextPageToken; req.PageToken == "" {
 			return fmt.Sprint(ids)
 		}
+	}
+}
+
+// TestPagesOfLargeRowsAreShort: a page has not much more than 4 MiB, and the next one goes on behind it.
+func TestPagesOfLargeRowsAreShort(t *testing.T) {
+	w := newWorld(t)
+	large := spec("true", strings.Repeat("x", 60<<10))
+	const submissions, each = 3, 50
+	for range submissions {
+		if _, err := w.actions().SubmitActions(t.Context(), &rotav1.SubmitActionsRequest{Actions: slices.Repeat([]*rotav1.ActionSpec{large}, each)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	req, next, pages := &rotav1.ListActionsRequest{PageSize: 1000}, uint64(1), 0
+	for ; pages == 0 || req.PageToken != ""; pages++ {
+		resp, err := w.actions().ListActions(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := proto.Size(resp); n > 5<<20 {
+			t.Errorf("a page has %d bytes", n)
+		}
+		for _, a := range resp.Actions {
+			if a.Id != next {
+				t.Fatalf("action %d is where %d should be", a.Id, next)
+			}
+			next++
+		}
+		req.PageToken = resp.NextPageToken
+	}
+	if next != submissions*each+1 || pages != 3 {
+		t.Errorf("%d pages end before action %d", pages, next)
 	}
 }
 

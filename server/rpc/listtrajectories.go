@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/fsm/state"
 )
@@ -98,12 +100,11 @@ func (f *trajectoryFilter) page(c *collector) *rotav1.ListTrajectoriesResponse {
 		if f.newest && f.openedBefore(t, f.since.Add(-clocksDiffer)) {
 			return false // and so were all that follow
 		}
-		return c.visit(uint64(t.ID), func() bool {
+		return c.visit(uint64(t.ID), func() proto.Message {
 			if !f.matches(t) {
-				return false
+				return nil
 			}
-			resp.Trajectories = append(resp.Trajectories, trajectoryMessage(f.st, t))
-			return true
+			return appendRow(&resp.Trajectories, trajectoryMessage(f.st, t))
 		})
 	})
 	resp.NextPageToken = c.nextToken()

@@ -95,15 +95,14 @@ func (s *Server) ListMigrations(ctx context.Context, req *rotav1.ListMigrationsR
 	resp := &rotav1.ListMigrationsResponse{}
 	c := &collector{page: p}
 	st.Migrations(state.MigrationID(p.after), func(m *state.Migration) bool {
-		return c.visit(uint64(m.ID), func() bool {
+		return c.visit(uint64(m.ID), func() proto.Message {
 			if m.Namespace != namespace || req.Live && m.State.Final() || node != 0 && !m.On(node) ||
 				req.TrajectoryId != 0 && m.Trajectory != state.TrajectoryID(req.TrajectoryId) || err != nil {
-				return false
+				return nil
 			}
 			var message *rotav1.Migration
 			message, err = migrationMessage(st, m)
-			resp.Migrations = append(resp.Migrations, message)
-			return true
+			return appendRow(&resp.Migrations, message)
 		})
 	})
 	resp.NextPageToken = c.nextToken()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
@@ -35,9 +36,8 @@ func (s *Server) ListModels(ctx context.Context, req *rotav1.ListModelsRequest) 
 	resp := &rotav1.ListModelsResponse{}
 	c := &collector{page: p}
 	for i, name := range slices.Sorted(maps.Keys(census.models)) {
-		if at := uint64(i + 1); at > p.after && !c.visit(at, func() bool {
-			resp.Models = append(resp.Models, census.models[name].message())
-			return true
+		if at := uint64(i + 1); at > p.after && !c.visit(at, func() proto.Message {
+			return appendRow(&resp.Models, census.models[name].message())
 		}) {
 			break
 		}

@@ -3,6 +3,8 @@ package rpc
 import (
 	"context"
 
+	"google.golang.org/protobuf/proto"
+
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/fsm/state"
@@ -52,12 +54,11 @@ func (s *Server) ListNodes(ctx context.Context, req *rotav1.ListNodesRequest) (*
 	resp := &rotav1.ListNodesResponse{}
 	c := &collector{page: p}
 	st.Nodes(state.NodeID(p.after), func(n *state.Node) bool {
-		return c.visit(uint64(n.ID), func() bool {
+		return c.visit(uint64(n.ID), func() proto.Message {
 			if pool != 0 && n.Pool != pool {
-				return false
+				return nil
 			}
-			resp.Nodes = append(resp.Nodes, nodeMessage(st, n))
-			return true
+			return appendRow(&resp.Nodes, nodeMessage(st, n))
 		})
 	})
 	resp.NextPageToken = c.nextToken()

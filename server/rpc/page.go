@@ -5,12 +5,16 @@ import (
 	"encoding/binary"
 
 	"github.com/cespare/xxhash/v2"
+	"google.golang.org/protobuf/proto"
 )
 
 // Sizes of pages.
 const (
 	pageSizeDefault = 100
 	pageSizeMax     = 1000
+	// pageBytesMax ends a page early: 1,000 large rows would be more than a server should keep for a
+	// client that reads slowly. The row that passes it is the last one.
+	pageBytesMax = 4 << 20
 	// scanMax bounds the rows that one page looks at when few of them match.
 	// Such a page is short, but has a token to go on.
 	scanMax = 100_000
@@ -73,24 +77,40 @@ func hashText(s string) uint64 { return xxhash.Sum64String(s) }
 type collector struct {
 	page    page
 	rows    int
+	bytes   int // of the rows
 	scanned int
 	last    uint64
 	more    bool
 }
 
-// visit is called with each row in turn; match says whether it belongs on the
-// page. It returns whether to go on.
-func (c *collector) visit(id uint64, match func() bool) bool {
-	if c.rows == c.page.size || c.scanned == scanMax {
+// visit is called with each row in turn; take puts it on the page and returns it, or
+// nil if it does not belong there. It returns whether to go on.
+func (c *collector) visit(id uint64, take func() proto.Message) bool {
+	if c.full() || c.scanned == scanMax {
 		c.more = true
 		return false
 	}
 	c.last = id
 	c.scanned++
-	if match() {
-		c.rows++
+	if row := take(); row != nil {
+		c.add(row)
 	}
 	return true
+}
+
+// appendRow puts a row on a page, and is for what collector.visit calls.
+func appendRow[Row proto.Message](rows *[]Row, row Row) proto.Message {
+	*rows = append(*rows, row)
+	return row
+}
+
+// full reports whether no other row fits.
+func (c *collector) full() bool { return c.rows == c.page.size || c.bytes >= pageBytesMax }
+
+// add counts a row that is on the page.
+func (c *collector) add(row proto.Message) {
+	c.rows++
+	c.bytes += proto.Size(row)
 }
 
 // nextToken is empty if the list ends with the page.

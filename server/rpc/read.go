@@ -24,6 +24,16 @@ func (s *Server) catchUp(ctx context.Context, stale bool) error {
 	return s.Machine.WaitApplied(ctx, index)
 }
 
+// catchUpForCall is catchUp for a call that is no command of the log: the log would check the caller's
+// token once more.
+func (s *Server) catchUpForCall(ctx context.Context, stale bool) error {
+	if err := s.catchUp(ctx, stale); err != nil {
+		return err
+	}
+	_, err := s.stillAllowed(ctx)
+	return err
+}
+
 // propose commits one command. A refusal is an error.
 func (s *Server) propose(ctx context.Context, command *logv1.Command) (*logv1.Result, error) {
 	if err := s.checkLeader(); err != nil {

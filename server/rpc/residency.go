@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	rotav1 "rota/api/gen/rota/v1"
@@ -27,9 +28,8 @@ func (s *Server) ListResidency(ctx context.Context, req *rotav1.ListResidencyReq
 	resp := &rotav1.ListResidencyResponse{}
 	c := &collector{page: p}
 	t.rows(p.after, func(at uint64, row func() *rotav1.Residency) bool {
-		return c.visit(at, func() bool {
-			resp.Rows = append(resp.Rows, row())
-			return true
+		return c.visit(at, func() proto.Message {
+			return appendRow(&resp.Rows, row())
 		})
 	})
 	resp.NextPageToken = c.nextToken()

@@ -204,13 +204,15 @@ func (s *Server) ListRewards(ctx context.Context, req *rotav1.ListRewardsRequest
 		return nil, err
 	}
 	now, st, resp := s.LogTime(), s.Machine.Fork(), &rotav1.ListRewardsResponse{}
+	c := &collector{page: p}
 	st.Rewards(string(after), func(r *state.Reward) bool {
-		if len(resp.Rewards) == p.size {
-			resp.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(resp.Rewards[p.size-1].Spec.Name))
+		if c.full() {
+			resp.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(resp.Rewards[c.rows-1].Spec.Name))
 			return false
 		}
 		var m *rotav1.Reward
 		if m, err = rewardMessage(st, r, now); err == nil {
+			c.add(m)
 			resp.Rewards = append(resp.Rewards, m)
 		}
 		return err == nil

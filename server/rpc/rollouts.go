@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/cespare/xxhash/v2"
+	"google.golang.org/protobuf/proto"
 
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
@@ -161,12 +162,11 @@ func (s *Server) ListRollouts(ctx context.Context, req *rotav1.ListRolloutsReque
 	resp := &rotav1.ListRolloutsResponse{}
 	c := &collector{page: p}
 	st.Rollouts(state.RolloutID(p.after), func(r *state.Rollout) bool {
-		return c.visit(uint64(r.ID), func() bool {
+		return c.visit(uint64(r.ID), func() proto.Message {
 			if r.Namespace != namespace || req.Policy != "" && r.Policy != req.Policy || r.State == state.RolloutClosed && !req.IncludeEnded {
-				return false
+				return nil
 			}
-			resp.Rollouts = append(resp.Rollouts, rolloutMessage(st, r))
-			return true
+			return appendRow(&resp.Rollouts, rolloutMessage(st, r))
 		})
 	})
 	resp.NextPageToken = c.nextToken()

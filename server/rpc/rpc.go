@@ -290,7 +290,7 @@ type interceptor struct{ s *Server }
 func (i interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		begin, procedure := time.Now(), req.Spec().Procedure
-		noted := &call{}
+		noted := &call{procedure: procedure}
 		ctx = context.WithValue(ctx, callKey{}, noted)
 		resp, err := i.guarded(ctx, noted, next, req)
 		return resp, i.end(ctx, procedure, begin, err)
@@ -303,6 +303,7 @@ func (i interceptor) guarded(ctx context.Context, noted *call, next connect.Unar
 	procedure := req.Spec().Procedure
 	msg, ok := req.Any().(proto.Message)
 	if ok {
+		noted.request = msg
 		noted.about(msg)
 		if err := i.s.authorize(ctx, procedure, msg); err != nil {
 			return nil, err
@@ -317,14 +318,14 @@ func (i interceptor) guarded(ctx context.Context, noted *call, next connect.Unar
 	if !ok || c == nil {
 		return resp, nil
 	}
-	need, now := requiredRights[procedure], *c
-	if need.verb == rights.Read && c.bearer != "" {
+	need, may := requiredRights[procedure], c.may
+	if need.verb == rights.Read {
 		// This server may have been behind when it looked, and has caught up since.
-		if f := i.s.resolve(&now); f != nil {
-			return nil, f
+		if may, err = i.s.stillAllowed(ctx); err != nil {
+			return nil, err
 		}
 	}
-	need.leaveOut(answer, now.may)
+	need.leaveOut(answer, may)
 	return resp, nil
 }
 

@@ -84,15 +84,14 @@ func (s *Server) ListSnapshots(ctx context.Context, req *rotav1.ListSnapshotsReq
 	c := &collector{page: p}
 	var err error
 	st.FileSnapshots(state.FileSnapshotID(p.after), func(r *state.FileSnapshot) bool {
-		return c.visit(uint64(r.ID), func() bool {
+		return c.visit(uint64(r.ID), func() proto.Message {
 			if namespace != 0 && r.Namespace != namespace || req.TrajectoryId != 0 && uint64(r.Trajectory) != req.TrajectoryId ||
 				req.Node != "" && nodeName(st, r.Node) != req.Node || err != nil {
-				return false
+				return nil
 			}
 			var m *rotav1.Snapshot
 			m, err = snapshotMessage(st, r)
-			resp.Snapshots = append(resp.Snapshots, m)
-			return true
+			return appendRow(&resp.Snapshots, m)
 		})
 	})
 	resp.NextPageToken = c.nextToken()

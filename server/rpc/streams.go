@@ -95,7 +95,7 @@ func checkTerminal(path string, size *rotav1.TerminalSize) *violation {
 func reach[Req, Resp any](ctx context.Context, s *Server, action uint64, attempt *uint32, again bool, req *Req,
 	call func(rotav1connect.StreamServiceClient, context.Context, *Req) (*Resp, error),
 ) (*Resp, error) {
-	if err := s.catchUp(ctx, false); err != nil {
+	if err := s.catchUpForCall(ctx, false); err != nil {
 		return nil, err
 	}
 	asked := *attempt

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+	"google.golang.org/protobuf/proto"
 
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
@@ -196,14 +197,13 @@ func (s *Server) ListTurns(ctx context.Context, req *rotav1.ListTurnsRequest) (*
 	resp := &rotav1.ListTurnsResponse{}
 	c := &collector{page: p}
 	st.Turns(state.TurnID(p.after), func(t *state.Turn) bool {
-		return c.visit(uint64(t.ID), func() bool {
+		return c.visit(uint64(t.ID), func() proto.Message {
 			id, _ := t.Deployment.Job()
 			j := st.Job(id)
 			if j == nil || j.Namespace != namespace || only != 0 && id != only || !t.State.Live() && !req.IncludeEnded {
-				return false
+				return nil
 			}
-			resp.Turns = append(resp.Turns, turnMessage(st, t))
-			return true
+			return appendRow(&resp.Turns, turnMessage(st, t))
 		})
 	})
 	resp.NextPageToken = c.nextToken()
