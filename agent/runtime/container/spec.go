@@ -71,20 +71,16 @@ func watchedBy(owner string, trajectory uint64) map[string]string {
 	return map[string]string{watcherGroup: fmt.Sprintf("rota-%s-%d", owner, trajectory%watchers)}
 }
 
-// oomScore is that of all attempts. What starts inside cannot have a lower one: of its own accord, it
-// would have that of containerd, which is mostly protected.
-const oomScore = 500
-
 // spec is what runc is to make.
 func spec(s *Spec, owner, cgroup string, p paths) *specs.Spec {
 	caps := append(append([]string{}, commandCapabilities...), initCapabilities...)
-	files, score := descriptors(), oomScore
+	files := descriptors()
 	out := &specs.Spec{
 		Version:  "1.0.2",
 		Hostname: "trajectory-" + strconv.FormatUint(s.Trajectory, 10),
 		Root:     &specs.Root{Path: "rootfs", Readonly: s.ReadOnlyRoot},
 		Process: &specs.Process{
-			Args: []string{pid1.Program}, Cwd: "/", Env: []string{"GOMAXPROCS=2"}, NoNewPrivileges: true, OOMScoreAdj: &score,
+			Args: []string{pid1.Program}, Cwd: "/", Env: []string{"GOMAXPROCS=2"}, NoNewPrivileges: true,
 			Capabilities: &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps},
 			Rlimits:      []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: files, Soft: files}, {Type: "RLIMIT_CORE"}},
 		},

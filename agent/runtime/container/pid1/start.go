@@ -19,14 +19,21 @@ import (
 	"rota/agent/runtime/container/initcall"
 )
 
-// defaultPath is searched when a command's environment has no PATH.
-const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+const (
+	// defaultPath is searched when a command's environment has no PATH.
+	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	// commandOOMScore makes the kernel, when the machine is out of memory, end commands
+	// before the sandbox.
+	commandOOMScore = "500"
+	oomScorePath    = "/proc/self/oom_score_adj"
+)
 
 // starter forks on one thread, which is alone in moving between cgroups.
 type starter struct {
 	work chan func()
 	root string      // of commands; empty: that of this process
 	cpus unix.CPUSet // of this process
+	oom  string      // its own score
 
 	mu      sync.Mutex
 	waiting map[int]chan<- initcall.Ended
@@ -42,6 +49,9 @@ type starter struct {
 func newStarter(root string) *starter {
 	s := &starter{root: root, work: make(chan func()), waiting: make(map[int]chan<- initcall.Ended), ended: make(chan os.Signal, 1)}
 	_ = unix.SchedGetaffinity(0, &s.cpus)
+	if b, err := os.ReadFile(oomScorePath); err == nil {
+		s.oom = strings.TrimSpace(string(b))
+	}
 	go func() {
 		runtime.LockOSThread() // never unlocked
 		for f := range s.work {
@@ -106,7 +116,9 @@ func (s *starter) fork(c *initcall.Call, p *prepared) (int, <-chan initcall.Ende
 		return 0, nil, fmt.Errorf("bind to CPUs %v: %w", c.CPUs, err)
 	}
 	s.setForking(true)
+	_ = os.WriteFile(oomScorePath, []byte(commandOOMScore), 0)
 	pid, err := syscall.ForkExec(p.path, c.Argv, &p.attr)
+	_ = os.WriteFile(oomScorePath, []byte(s.oom), 0)
 	defer s.reap() // what has ended meanwhile
 	defer s.setForking(false)
 	if err != nil {
