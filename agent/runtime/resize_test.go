@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -84,11 +85,13 @@ func TestResizeDuringTheStart(t *testing.T) {
 	if !c.Describe().Resizes {
 		t.Skip("no cpuset controller here")
 	}
+	dir := t.TempDir()
 	for i := range uint64(30) {
-		spec := shell(key(i), "sleep 0.05; grep Cpus_allowed_list /proc/self/status | cut -f 2")
+		resized := filepath.Join(dir, fmt.Sprint("resized-", i))
+		spec := shell(key(i), "until test -e "+resized+"; do sleep 0.01; done; grep Cpus_allowed_list /proc/self/status | cut -f 2")
 		spec.CPUs = []int{0}
 		start(t, c, spec)
-		if err := c.Resize(t.Context(), key(i), []int{1}); err != nil {
+		if err := errors.Join(c.Resize(t.Context(), key(i), []int{1}), os.WriteFile(resized, nil, 0o644)); err != nil {
 			t.Fatal(err)
 		}
 		if e := nextExit(t, c); strings.TrimSpace(string(e.Stdout)) != "1" {

@@ -28,7 +28,7 @@ def took(offset, closed=False):
 
 class Input(unittest.TestCase):
     def process(self, server):
-        client = rota.Client(server.address, retry_s=2.0)
+        client = rota.Client(server.address, retry_s=30.0)
         self.addCleanup(client.close)
         return rota.Process(client, 7)
 
