@@ -10,10 +10,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"rota/agent/engine"
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
-
-	"rota/agent/engine"
 )
 
 func (a *app) engineCmd() *cobra.Command {
