@@ -24,6 +24,6 @@ func (m *Machine) Foresee(s *state.State, commands ...*logv1.Command) (after *st
 		}
 	}()
 	e := &logv1.Entry{TimeNs: s.Meta().Now, Commands: commands}
-	after, results, _ = apply(s.Copy, s.Meta().Applied+1, e, m.opts.Deciders, nil)
+	after, results, _ = apply(s.Apart().Copy, s.Meta().Applied+1, e, m.opts.Deciders, nil)
 	return after, results, nil
 }

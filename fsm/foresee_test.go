@@ -1,7 +1,9 @@
 package fsm
 
 import (
+	"bytes"
 	"fmt"
+	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -95,4 +97,43 @@ func (s *server) given(before, after *state.State, id state.ActionID) (g sched.G
 		}
 	}
 	return g
+}
+
+// TestWhatIsForeseenLeavesNoEvents foresees from older copies while the machine goes on. What
+// never happened is not among the machine's events, and a snapshot of it can be restored.
+func TestWhatIsForeseenLeavesNoEvents(t *testing.T) {
+	s := newServer(t, sched.LevelResizing, 4)
+	submit := parseCommand(t, "submit cores=1")
+	var foreseen sync.WaitGroup
+	for range 1100 { // more than a chunk of the events
+		before, again := s.Fork(), s.Fork()
+		foreseen.Go(func() {
+			if _, _, err := s.Foresee(before, submit...); err != nil {
+				t.Error(err)
+			}
+		})
+		s.next("open memory=1")
+		if _, _, err := s.Foresee(again, submit...); err != nil {
+			t.Error(err)
+		}
+	}
+	foreseen.Wait()
+	s.View(func(st *state.State) {
+		var buf bytes.Buffer
+		if err := st.Save(&buf); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := state.Restore(&buf); err != nil {
+			t.Error(err)
+		}
+		for rev := st.FirstRevision(); ; rev++ {
+			e, ok := st.Event(rev)
+			if !ok {
+				break
+			}
+			if e.Kind == state.EventAction {
+				t.Fatalf("event %d is of action %d, and there are no actions", rev, e.Subject)
+			}
+		}
+	})
 }

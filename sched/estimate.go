@@ -100,7 +100,7 @@ func (s *Starts) Of(a *state.Action) StartEstimate {
 		}
 		b := s.backlog(&stage, a)
 		if b != nil {
-			at := b.start(a.ID, s.unseen(b, a.ID))
+			at := b.start(a.ID, unseen(b, a.ID))
 			margin = max(margin, b.margin(a.ID))
 			for k := range starts {
 				starts[k] = max(starts[k], at[k])
@@ -146,10 +146,10 @@ func because(b *backlog, a *state.Action) string {
 }
 
 // unseen counts the older actions of a backlog that were not looked at.
-func (s *Starts) unseen(b *backlog, id state.ActionID) (n int) {
-	for _, p := range b.parts {
-		if p.cut {
-			n += max(0, s.view.Rank(p.queue, id)-p.seen*p.step) / p.step
+func unseen(b *backlog, id state.ActionID) (n int) {
+	for i := range b.parts {
+		if p := &b.parts[i]; p.cut {
+			n += max(0, p.ranks.Of(id)-p.seen*p.step) / p.step
 		}
 	}
 	return n

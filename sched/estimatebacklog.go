@@ -140,7 +140,7 @@ func leastKey(t *state.Attempt) int32 {
 
 // wait adds every step-th action of a queue, so many at most.
 func (s *Starts) wait(b *backlog, q state.Queue, server, step, most int) {
-	p := part{queue: q, step: step}
+	p := part{ranks: s.view.Ranks(q), step: step}
 	s.view.QueuedEvery(q, step, func(id state.ActionID) bool {
 		if p.cut = p.seen == most; p.cut {
 			return false

@@ -80,7 +80,7 @@ type backlog struct {
 
 // part is what was looked at of a queue: every step-th action, so many of them.
 type part struct {
-	queue      state.Queue
+	ranks      state.Ranks
 	step, seen int
 	cut        bool // there are more
 }

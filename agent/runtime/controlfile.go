@@ -15,8 +15,13 @@ import (
 // 350 and 1350. A bare fork and exec takes 600.
 
 // inheritCpuset gives a new v1 cpuset what its parent has: it starts with
-// nothing, and then nothing can run in it.
+// nothing, and then nothing can run in it. Its CPUs are balanced with those of its parent.
+// If it asked for that itself, the kernel would look at all cpusets of the machine each time
+// that its CPUs change (kernel documentation, cgroup-v1/cpusets, 1.7).
 func inheritCpuset(dir string) error {
+	if err := writeFile(filepath.Join(dir, "cpuset.sched_load_balance"), "0"); err != nil {
+		return err
+	}
 	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
 		if readString(filepath.Join(dir, name)) != "" {
 			continue

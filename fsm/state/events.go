@@ -4,7 +4,8 @@ package state
 const eventChunk = 1024
 
 // eventRing keeps the newest events. Chunks are shared between copies of the
-// ring: a copy never looks beyond its own end, and only the newest copy appends.
+// ring: a copy never looks beyond its own end, and only the newest copy appends. One that is
+// apart may append too.
 type eventRing struct {
 	chunks []*[eventChunk]Event
 	base   uint64 // revision of the first slot of the first chunk
@@ -42,4 +43,16 @@ func (r *eventRing) push(c *codec, e Event, limit uint32) {
 		r.chunks = r.chunks[1:]
 		r.base += eventChunk
 	}
+}
+
+// apart returns a ring with the same events. What is appended to it is not seen through this one,
+// to which another goroutine may append meanwhile.
+func (r *eventRing) apart() eventRing {
+	out := *r
+	if n := (r.next - r.base) % eventChunk; n > 0 {
+		last := new([eventChunk]Event)
+		copy(last[:n], r.chunks[len(r.chunks)-1][:n])
+		out.chunks = append(r.chunks[:len(r.chunks)-1:len(r.chunks)-1], last)
+	}
+	return out
 }

@@ -7,6 +7,28 @@ import (
 	"pgregory.net/rapid"
 )
 
+// TestRanks looks for ranks in any order, which is to say what counting one by one does.
+func TestRanks(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		s, q := New(), QueueOf(PoolQueue, PoolID(2))
+		var all []ActionID
+		for id := range ActionID(rapid.IntRange(0, 300).Draw(r, "actions")) {
+			a := &Action{ID: 2*id + 1, Namespace: 1, State: ActionQueued, CoresMin: 1, CoresMax: 1, Pool: PoolID(rapid.IntRange(1, 3).Draw(r, "pool"))}
+			s.PutAction(a)
+			if a.Queue() == q {
+				all = append(all, a.ID)
+			}
+		}
+		ranks := s.Ranks(q)
+		for _, id := range rapid.SliceOf(rapid.Uint64Range(0, 620)).Draw(r, "ids") {
+			older, _ := slices.BinarySearch(all, ActionID(id))
+			if got := ranks.Of(ActionID(id)); got != older {
+				r.Fatalf("%d of %d actions are older than %d, want %d", got, len(all), id, older)
+			}
+		}
+	})
+}
+
 // TestRank compares with counting one by one.
 func TestRank(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {

@@ -80,7 +80,8 @@ func New() *State {
 }
 
 // Copy returns an independent state with the same content. It costs the same
-// however large the state is.
+// however large the state is. Of all copies, only the newest may have further events, and
+// copies of it; another needs Apart.
 func (s *State) Copy() *State {
 	mine := db(s)
 	for i := range tables {
@@ -92,6 +93,14 @@ func (s *State) Copy() *State {
 	d := *mine
 	d.enc = new(codec)
 	return &State{meta: s.meta, hidden: &d}
+}
+
+// Apart is Copy for a state that becomes another one than what it was copied from: further
+// events of both are their own.
+func (s *State) Apart() *State {
+	c := s.Copy()
+	db(c).events = db(c).events.apart()
+	return c
 }
 
 // Hash returns the hash of the whole state. It is a sum, kept up to date by
