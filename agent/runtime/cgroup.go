@@ -28,6 +28,7 @@ type hierarchy struct {
 	subsystems  []cgroup1.Subsystem // of a v1 mount
 	controllers []string            // v1: of the mount; v2: enabled for boxes
 	base        string              // holds one cgroup per attempt, and the supervisor's
+	claimed     *os.File            // the base, locked
 }
 
 func (h *hierarchy) has(controller string) bool { return slices.Contains(h.controllers, controller) }
@@ -158,6 +159,9 @@ func (h *hierarchy) setupBelow(top, parent, name string) error {
 		return fmt.Errorf("make cgroup %s: %w", base, err)
 	}
 	h.base = filepath.Join(h.mount, base)
+	if err := h.claim(); err != nil {
+		return err
+	}
 	if h.v2 {
 		return h.enable(top, base)
 	}

@@ -183,6 +183,7 @@ func (c *cgroups) environ(plan.Key) []string { return nil }
 // earlier supervisor left has to be gone first.
 func (c *cgroups) start() {
 	c.wg.Go(func() { c.boxes.fill(c.makeBox, c.retire) })
+	c.wg.Go(c.removeAbandoned)
 	c.wg.Go(func() {
 		for {
 			select {
