@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rota/agent/runtime/container"
 	"rota/agent/runtime/container/initcall"
 )
 
@@ -45,6 +46,34 @@ func peerOf(t testing.TB, conn *net.UnixConn) (pid int) {
 	return pid
 }
 
+// buildProbe puts the probe into the workspace of a sandbox.
+func buildProbe(t *testing.T, s container.Spec) {
+	t.Helper()
+	cmd := exec.Command("go", "build", "-o", filepath.Join(s.Home, "probe"), "./testdata/probe")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the probe: %v\n%s", err, out)
+	}
+}
+
+// Root in a sandbox owns /dev. Commands start in the root that rota-init has mounted for them, whatever
+// an earlier command has put at its path: in the root of the container they could make namespaces.
+func TestTheRootOfCommandsCannotBeReplaced(t *testing.T) {
+	n := newNode(t)
+	for id, readOnly := range map[uint64]bool{1: false, 2: true} {
+		spec := n.spec(id)
+		spec.ReadOnlyRoot = readOnly
+		buildProbe(t, spec)
+		sb := n.open(spec)
+		if out, code := run(t, sb, "busybox mv /dev/rota /dev/away; busybox mkdir -p /dev/rota && busybox ln -s / /dev/rota/root"); code == 0 {
+			t.Errorf("read-only root %v: the folder of rota-init was replaced: %s", readOnly, out)
+		}
+		if out, _ := run(t, sb, "/workspace/probe"); out != "done" {
+			t.Errorf("read-only root %v: system calls after the exchange: %s", readOnly, out)
+		}
+	}
+}
+
 // Root in a sandbox gets nothing of the node.
 func TestNothingLeavesASandbox(t *testing.T) {
 	n := newNode(t)
@@ -54,11 +83,7 @@ func TestNothingLeavesASandbox(t *testing.T) {
 	}
 	defer l.Close()
 	spec := n.spec(1)
-	probe := exec.Command("go", "build", "-o", filepath.Join(spec.Home, "probe"), "./testdata/probe")
-	probe.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := probe.CombinedOutput(); err != nil {
-		t.Fatalf("build the probe: %v\n%s", err, out)
-	}
+	buildProbe(t, spec)
 	sb := n.open(spec)
 	if out, _ := run(t, sb, "/workspace/probe"); out != "done" {
 		t.Errorf("system calls: %s", out)
