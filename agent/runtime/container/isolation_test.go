@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rota/agent/runtime/container"
 	"rota/agent/runtime/container/initcall"
 )
 
@@ -45,6 +46,34 @@ func peerOf(t testing.TB, conn *net.UnixConn) (pid int) {
 	return pid
 }
 
+// buildProbe puts the probe into the workspace of a sandbox.
+func buildProbe(t *testing.T, s container.Spec) {
+	t.Helper()
+	cmd := exec.Command("go", "build", "-o", filepath.Join(s.Home, "probe"), "./testdata/probe")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the probe: %v\n%s", err, out)
+	}
+}
+
+// Root in a sandbox owns /dev. Commands start in the root that rota-init has mounted for them, whatever
+// an earlier command has put at its path: in the root of the container they could make namespaces.
+func TestTheRootOfCommandsCannotBeReplaced(t *testing.T) {
+	n := newNode(t)
+	for id, readOnly := range map[uint64]bool{1: false, 2: true} {
+		spec := n.spec(id)
+		spec.ReadOnlyRoot = readOnly
+		buildProbe(t, spec)
+		sb := n.open(spec)
+		if out, code := run(t, sb, "busybox mv /dev/rota /dev/away; busybox mkdir -p /dev/rota && busybox ln -s / /dev/rota/root"); code == 0 {
+			t.Errorf("read-only root %v: the folder of rota-init was replaced: %s", readOnly, out)
+		}
+		if out, _ := run(t, sb, "/workspace/probe"); out != "done" {
+			t.Errorf("read-only root %v: system calls after the exchange: %s", readOnly, out)
+		}
+	}
+}
+
 // Root in a sandbox gets nothing of the node.
 func TestNothingLeavesASandbox(t *testing.T) {
 	n := newNode(t)
@@ -54,21 +83,13 @@ func TestNothingLeavesASandbox(t *testing.T) {
 	}
 	defer l.Close()
 	spec := n.spec(1)
-	probe := exec.Command("go", "build", "-o", filepath.Join(spec.Home, "probe"), "./testdata/probe")
-	probe.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := probe.CombinedOutput(); err != nil {
-		t.Fatalf("build the probe: %v\n%s", err, out)
-	}
+	buildProbe(t, spec)
 	sb := n.open(spec)
 	if out, _ := run(t, sb, "/workspace/probe"); out != "done" {
 		t.Errorf("system calls: %s", out)
 	}
-	// Memory that would be there after an attempt, and count for none.
 	if out, _ := run(t, sb, "cat /proc/sysvipc/shm"); strings.Count(out, "\n") > 0 {
 		t.Errorf("shared memory outlives its processes: %s", out)
-	}
-	if out, _ := run(t, sb, "dd if=/dev/zero of=/dev/shm/x bs=1048576 count=100 2>/dev/null; stat -c %s /dev/shm/x; busybox rm /dev/shm/x"); out != "67108864" {
-		t.Errorf("/dev/shm takes %s bytes of 100 MiB", out)
 	}
 	for _, c := range []struct{ name, script, not string }{
 		{"loopback services of the node", fmt.Sprintf("nc -w 2 127.0.0.1 %d </dev/null && echo reached", l.Addr().(*net.TCPAddr).Port), "reached"},
@@ -94,6 +115,29 @@ func TestNothingLeavesASandbox(t *testing.T) {
 	want := "alive\nCapEff:\t00000000800004fb\nCapBnd:\t00000000800004fb\nNoNewPrivs:\t1\nSeccomp:\t2"
 	if out != want {
 		t.Errorf("a command has\n%s\nnot\n%s", out, want)
+	}
+}
+
+// Memory that outlives an attempt counts for none, so it is bounded for the sandbox.
+func TestMemoryThatOutlivesAnAttemptIsBounded(t *testing.T) {
+	n := newNode(t)
+	spec := n.spec(1)
+	spec.ReadOnlyRoot = true
+	sb := n.open(spec)
+	if out, _ := run(t, sb, "dd if=/dev/zero of=/dev/shm/x bs=1048576 count=100 2>/dev/null; stat -c %s /dev/shm/x; busybox rm /dev/shm/x"); out != "67108864" {
+		t.Errorf("/dev/shm takes %s bytes of 100 MiB", out)
+	}
+	files := map[string]string{"/dev": "16384", "/dev/shm": "16384", "/run": "16384", "/tmp": "65536", "/var/tmp": "65536"}
+	for dir, want := range files {
+		if out, _ := run(t, sb, "stat -f -c %c "+dir); out != want {
+			t.Errorf("%s takes %s files, want %s", dir, out, want)
+		}
+	}
+	if out, _ := run(t, sb, "cat /proc/sys/kernel/sem"); out != "250\t32000\t32\t128" {
+		t.Errorf("semaphores: %q", out)
+	}
+	if out, _ := run(t, sb, "grep -c ' /dev/pts .*max=256' /proc/self/mounts"); out != "1" {
+		t.Errorf("terminals: %q", out)
 	}
 }
 

@@ -96,10 +96,12 @@ type Manager struct {
 
 // entry is a sandbox that is open, or is being opened or removed under its lock.
 type entry struct {
-	sync.Mutex
-	open *record // nil: not known to be open
-	gone bool    // it is not that of the trajectory any more
+	locked chan struct{} // has a value while the lock is held
+	open   *record       // nil: not known to be open
+	gone   bool          // it is not that of the trajectory any more
 }
+
+func (e *entry) unlock() { <-e.locked }
 
 // NewManager makes the folder of sandboxes.
 func NewManager(o Options) (*Manager, error) {
@@ -121,20 +123,24 @@ func (m *Manager) dir(trajectory uint64) string {
 	return filepath.Join(m.opts.Dir, strconv.FormatUint(trajectory, 10))
 }
 
-// lock returns the entry of a trajectory, locked.
-func (m *Manager) lock(trajectory uint64) *entry {
+// lock returns the entry of a trajectory, locked. It waits until the context ends: another action of the
+// trajectory may be importing its image, for minutes.
+func (m *Manager) lock(ctx context.Context, trajectory uint64) (*entry, error) {
 	for {
 		m.mu.Lock()
 		e := m.sandboxes[trajectory]
 		if e == nil {
-			e = &entry{}
+			e = &entry{locked: make(chan struct{}, 1)}
 			m.sandboxes[trajectory] = e
 		}
 		m.mu.Unlock()
-		if e.Lock(); !e.gone {
-			return e
+		if _, err := slot(ctx, e.locked); err != nil {
+			return nil, fmt.Errorf("wait for the sandbox of trajectory %d: %w", trajectory, err)
 		}
-		e.Unlock() // it was removed while this waited
+		if !e.gone {
+			return e, nil
+		}
+		e.unlock() // it was removed while this waited
 	}
 }
 
@@ -144,15 +150,17 @@ func (m *Manager) drop(trajectory uint64, e *entry) {
 	m.mu.Lock()
 	delete(m.sandboxes, trajectory)
 	m.mu.Unlock()
-	e.Unlock()
+	e.unlock()
 }
 
 // Open returns the sandbox of a trajectory, which it opens if it is not open, and starts again
 // if its first process has ended. Its error is a sentence for the owner of the trajectory.
 func (m *Manager) Open(ctx context.Context, s Spec) (Sandbox, error) {
-	e := m.lock(s.Trajectory)
-	defer e.Unlock()
-	var err error
+	e, err := m.lock(ctx, s.Trajectory)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	defer e.unlock()
 	if e.open == nil {
 		if e.open, err = m.opened(s.Trajectory); err != nil {
 			return Sandbox{}, fmt.Errorf("find the sandbox of trajectory %d: %w", s.Trajectory, err)
@@ -415,8 +423,11 @@ func (m *Manager) Keep(ctx context.Context, list func() []uint64) error {
 
 // end removes the sandbox of a trajectory that has ended.
 func (m *Manager) end(ctx context.Context, trajectory uint64) error {
-	e := m.lock(trajectory)
-	err := m.remove(ctx, trajectory)
+	e, err := m.lock(ctx, trajectory)
+	if err != nil {
+		return err
+	}
+	err = m.remove(ctx, trajectory)
 	m.drop(trajectory, e)
 	if err != nil {
 		return fmt.Errorf("remove the sandbox of trajectory %d: %w", trajectory, err)

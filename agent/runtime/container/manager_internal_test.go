@@ -2,6 +2,7 @@ package container
 
 import (
 	"context"
+	"errors"
 	"os"
 	"sync"
 	"testing"
@@ -64,6 +65,39 @@ func TestAnImageThatIsThereWaitsForNoImport(t *testing.T) {
 	}
 }
 
+// lockNow locks the entry of a trajectory, for as long as the lock takes.
+func lockNow(t *testing.T, m *Manager, trajectory uint64) *entry {
+	t.Helper()
+	e, err := m.lock(context.Background(), trajectory)
+	if err != nil {
+		t.Error(err)
+	}
+	return e
+}
+
+// An action that is canceled does not wait for an import by another action of its trajectory.
+func TestALockIsWaitedForUntilTheContextEnds(t *testing.T) {
+	m := &Manager{sandboxes: map[uint64]*entry{}}
+	importing := lockNow(t, m, 7)
+	ctx, cancel := context.WithCancel(t.Context())
+	opened := make(chan error, 1)
+	go func() {
+		_, err := m.Open(ctx, Spec{Trajectory: 7})
+		opened <- err
+	}()
+	cancel()
+	select {
+	case err := <-opened:
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("a start waits for another although it was canceled")
+	}
+	importing.unlock()
+	lockNow(t, m, 7).unlock()
+}
+
 // A sandbox that is being opened while its trajectory ends holds up the removal of no other.
 func TestASandboxThatIsBusyHoldsUpNoOthers(t *testing.T) {
 	m, _ := managerOfItsOwn(t)
@@ -72,7 +106,7 @@ func TestASandboxThatIsBusyHoldsUpNoOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	busy := m.lock(1) // the first that is found
+	busy := lockNow(t, m, 1) // the first that is found
 	kept := make(chan error, 1)
 	go func() { kept <- m.Keep(context.Background(), func() []uint64 { return []uint64{4} }) }()
 	for _, id := range []uint64{2, 3} {
@@ -85,7 +119,7 @@ func TestASandboxThatIsBusyHoldsUpNoOthers(t *testing.T) {
 			}
 		}
 	}
-	busy.Unlock()
+	busy.unlock()
 	if err := <-kept; err != nil {
 		t.Error(err)
 	}
@@ -99,12 +133,12 @@ func TestASandboxThatIsBusyHoldsUpNoOthers(t *testing.T) {
 // Who waits for a sandbox while it is removed, and who comes after, have one lock.
 func TestALockIsOneForEachTrajectory(t *testing.T) {
 	m := &Manager{sandboxes: map[uint64]*entry{}}
-	e := m.lock(7)
+	e := lockNow(t, m, 7)
 	var all sync.WaitGroup
 	inside := 0 // the race detector looks at it, too
 	for range 8 {
 		all.Go(func() {
-			e := m.lock(7)
+			e := lockNow(t, m, 7)
 			if inside++; inside != 1 {
 				t.Errorf("%d are inside", inside)
 			}
@@ -113,7 +147,7 @@ func TestALockIsOneForEachTrajectory(t *testing.T) {
 				m.drop(7, e)
 				return
 			}
-			e.Unlock()
+			e.unlock()
 		})
 	}
 	m.drop(7, e)

@@ -36,8 +36,11 @@ func (m *Manager) NewRoot(snapshot uint64) string {
 // begin with, unless the trajectory has no sandbox yet. Nothing may run in the sandbox. It ends, and is
 // started again with its files when it is opened next.
 func (m *Manager) Commit(ctx context.Context, trajectory uint64, root string) (committed bool, err error) {
-	e := m.lock(trajectory)
-	defer e.Unlock()
+	e, err := m.lock(ctx, trajectory)
+	if err != nil {
+		return false, err
+	}
+	defer e.unlock()
 	if e.open == nil {
 		if e.open, err = m.opened(trajectory); err != nil {
 			return false, err

@@ -33,13 +33,17 @@ var (
 )
 
 // Memory of a sandbox that outlives the attempt that took it, and its limit, is bounded: the file
-// systems in memory and, by sharedMemory, what System V calls share without a process.
+// systems in memory with their files, terminals and, by systemV, what System V calls make without a process.
 const (
-	sharedMemorySize = "size=64m" // of /dev/shm, and of /run if the root is read-only
-	temporarySize    = "size=256m"
+	sharedMemoryMiB = 64 // of /dev, of /dev/shm, and of /run if the root is read-only
+	temporaryMiB    = 256
+	filesPerMiB     = 256   // of a file system in memory: each takes some 1 KiB of the kernel
+	terminals       = "256" // the kernel has 3,072 for all containers
 )
 
-var sharedMemory = map[string]string{"kernel.shm_rmid_forced": "1", "kernel.msgmni": "32"}
+// systemV bounds the queues of messages, and semaphores by four numbers: those of a set, of the sandbox, of
+// a call, and the sets of the sandbox.
+var systemV = map[string]string{"kernel.shm_rmid_forced": "1", "kernel.msgmni": "32", "kernel.sem": "250 32000 32 128"}
 
 // descriptorsMax bounds the open files of a process, where the machine allows as many.
 const descriptorsMax = 1 << 16
@@ -88,7 +92,7 @@ func spec(s *Spec, owner, cgroup string, p paths) *specs.Spec {
 		Annotations: watchedBy(owner, s.Trajectory),
 		Linux: &specs.Linux{
 			CgroupsPath: cgroup, Seccomp: seccomp(), MaskedPaths: maskedPaths, ReadonlyPaths: readonlyPaths,
-			Sysctl:    sharedMemory,
+			Sysctl:    systemV,
 			Resources: &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}},
 			Namespaces: []specs.LinuxNamespace{
 				{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
@@ -104,9 +108,9 @@ func spec(s *Spec, owner, cgroup string, p paths) *specs.Spec {
 func mounts(s *Spec, p paths) []specs.Mount {
 	out := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
-		tmpfs("/dev", "nosuid", "strictatime", "mode=755", "size=65536k"),
-		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
-		tmpfs("/dev/shm", "nosuid", "noexec", "nodev", "mode=1777", sharedMemorySize),
+		tmpfs("/dev", sharedMemoryMiB, "nosuid", "strictatime", "mode=755"),
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5", "max=" + terminals}},
+		tmpfs("/dev/shm", sharedMemoryMiB, "nosuid", "noexec", "nodev", "mode=1777"),
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
 		bind(p.init, pid1.Program, "ro", "nosuid", "nodev"),
@@ -124,15 +128,16 @@ func mounts(s *Spec, p paths) []specs.Mount {
 	}
 	if s.ReadOnlyRoot {
 		for _, dir := range []string{"/tmp", "/var/tmp"} {
-			out = append(out, tmpfs(dir, "nosuid", "nodev", "mode=1777", temporarySize))
+			out = append(out, tmpfs(dir, temporaryMiB, "nosuid", "nodev", "mode=1777"))
 		}
-		out = append(out, tmpfs("/run", "nosuid", "nodev", "mode=755", sharedMemorySize))
+		out = append(out, tmpfs("/run", sharedMemoryMiB, "nosuid", "nodev", "mode=755"))
 	}
 	return out
 }
 
-func tmpfs(at string, options ...string) specs.Mount {
-	return specs.Mount{Destination: at, Type: "tmpfs", Source: "tmpfs", Options: options}
+func tmpfs(at string, mib int, options ...string) specs.Mount {
+	bounds := []string{fmt.Sprintf("size=%dm", mib), fmt.Sprintf("nr_inodes=%d", mib*filesPerMiB)}
+	return specs.Mount{Destination: at, Type: "tmpfs", Source: "tmpfs", Options: append(bounds, options...)}
 }
 
 func bind(from, at string, options ...string) specs.Mount {

@@ -11,5 +11,6 @@
 // folder of its socket, drops the capabilities for that, and hides its memory and descriptors
 // from processes with the same user. It needs clone3 to start something in a v2 cgroup, so the
 // seccomp profile cannot forbid that call, which also makes namespaces. A second mount of the
-// root is what keeps commands from making them. It does nothing between commands, and takes no CPU time.
+// root is what keeps commands from making them: it is the working directory of this process, so that no
+// command can exchange it. It does nothing between commands, and takes no CPU time.
 package pid1

@@ -17,14 +17,17 @@ import (
 
 // SocketDir is where the folder of the socket is mounted, and Program this program.
 const (
-	SocketDir = "/dev/rota/socket"
-	Program   = "/dev/rota/init"
+	SocketDir = ownDir + "/socket"
+	Program   = ownDir + "/init"
 )
 
-// rootDir is where the root file system is mounted a second time, for commands to be in. Programs
-// whose root is not that of their mount namespace can make no user namespace, whatever call they
-// use, and without one no other namespace and no mount.
-const rootDir = "/dev/rota/root"
+// ownDir has what this process needs. rootDir is where the root file system is mounted a second time,
+// for commands to be in. Programs whose root is not that of their mount namespace can make no user
+// namespace, whatever call they use, and without one no other namespace and no mount.
+const (
+	ownDir  = "/dev/rota"
+	rootDir = ownDir + "/root"
+)
 
 // Main is all that the first process of a sandbox does. It returns only errors.
 func Main() error {
@@ -35,16 +38,35 @@ func Main() error {
 	if err := unix.Unmount(SocketDir, unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount the folder of the socket: %w", err)
 	}
-	if err := os.Mkdir(rootDir, 0o755); err != nil {
+	if err := mountRoot(); err != nil {
 		return err
-	}
-	if err := unix.Mount("/", rootDir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("mount the root of commands: %w", err)
 	}
 	if err := giveUp(); err != nil {
 		return err
 	}
-	return Serve(l, rootDir)
+	return Serve(l, ".")
+}
+
+// mountRoot mounts the root of commands, and makes it the working directory of this process. Commands
+// start there by ".", not by its path: root in the sandbox owns /dev and could put a link to the first
+// root in its place. For the same reason ownDir becomes a mount of its own, which is read-only: the
+// kernel lets nobody rename or remove a directory on which something is mounted.
+func mountRoot() error {
+	if err := os.Mkdir(rootDir, 0o755); err != nil {
+		return err
+	}
+	const own = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	err := unix.Mount(ownDir, ownDir, "", unix.MS_BIND|unix.MS_REC, "")
+	if err == nil {
+		err = unix.Mount("", ownDir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|own, "")
+	}
+	if err != nil {
+		return fmt.Errorf("mount %s for itself: %w", ownDir, err)
+	}
+	if err := unix.Mount("/", rootDir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("mount the root of commands: %w", err)
+	}
+	return os.Chdir(rootDir)
 }
 
 func listen(dir string) (*net.UnixListener, error) {
