@@ -18,7 +18,7 @@
 // processes; the next Dial starts another supervisor, which kills all that is
 // left and reports those attempts as lost before it serves anybody.
 //
-// A program that takes long to be executed holds up the next start and nothing else (forking.go).
+// A program that takes long to be executed holds up its own attempt and nothing else (forking.go).
 //
 // Attempts write their output into files without anybody in between, so that it
 // survives the death of both. What is older than the newest OutputBytesMax bytes

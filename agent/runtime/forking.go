@@ -13,8 +13,9 @@ import (
 	"rota/agent/plan"
 )
 
-// To execute a program may take long, or for ever, on a disk that hangs. Other attempts are forked
-// after that, and nothing else waits for it:
+// To execute a program may take long, or for ever, on a disk that hangs. With the launcher (launcher.go), the
+// attempt waits for that and nothing else does. On a machine without the launcher, other attempts are forked
+// after that.
 //
 //   - An order to end the attempt is obeyed where namespaces or cgroups end it, a lease that ends among
 //     them.
@@ -63,7 +64,7 @@ func (r *runner) killForking(done <-chan struct{}, path string) {
 	case <-done:
 		return
 	case <-late.C:
-		r.a.ending.order(killOrder{plan.ReasonStartFailed, fmt.Sprintf("%s was not executed within %v: the disk that it is on may hang", path, forkMax)})
+		r.a.ending.order(killOrder{plan.ReasonStartFailed, fmt.Sprintf("%s was not executed within %v: the disk that it is on may hang, or another process has a lease of it", path, forkMax)})
 	case <-r.a.ending.killed:
 	}
 	for {

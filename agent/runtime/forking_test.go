@@ -38,8 +38,8 @@ func hanging(t *testing.T) (path string, tried <-chan os.Signal) {
 	return path, signals
 }
 
-// TestAProgramThatHangsBeforeItIsExecuted, as on a disk that hangs: the supervisor answers, tells of ends
-// and ends leases meanwhile, also if garbage should be collected. Then others start again.
+// TestAProgramThatHangsBeforeItIsExecuted, as on a disk that hangs: the supervisor answers, starts others, tells
+// of ends and ends leases meanwhile, also if garbage should be collected.
 func TestAProgramThatHangsBeforeItIsExecuted(t *testing.T) {
 	t.Setenv("GOGC", "1")
 	for _, mode := range []string{runtime.ModeHybrid, runtime.ModeCgroupV1, runtime.ModeCgroupV2} {
@@ -63,6 +63,9 @@ func TestAProgramThatHangsBeforeItIsExecuted(t *testing.T) {
 				if err != nil {
 					t.Fatalf("while a program hangs: %v", err)
 				}
+			}
+			if e := runOne(t, c, shell(key(5), "true")); e.Reason != plan.ReasonExited || e.ExitCode != 0 {
+				t.Fatalf("another while it hangs: %+v", e)
 			}
 			if err := os.WriteFile(goes, nil, 0o600); err != nil {
 				t.Fatal(err)

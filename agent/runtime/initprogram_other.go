@@ -7,6 +7,8 @@ import (
 	goruntime "runtime"
 )
 
-func initProgram() (int, error) {
-	return -1, errors.New("not built for " + goruntime.GOARCH)
-}
+func initProgram() (int, error) { return -1, errNotBuilt }
+
+func launchProgram() (int, error) { return -1, errNotBuilt }
+
+var errNotBuilt = errors.New("not built for " + goruntime.GOARCH)

@@ -16,7 +16,8 @@ import (
 // the thread that forked them, and v1 cgroups and CPU affinity are inherited
 // from it. Go forks one process at a time in any case.
 type spawner struct {
-	work chan func()
+	work     chan func()
+	launcher launcher
 
 	mu      sync.Mutex
 	waiting map[int]chan<- childExit
@@ -41,7 +42,7 @@ func newSpawner(noNewPrivs bool) (*spawner, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become subreaper: %w", err)
 	}
-	s := &spawner{work: make(chan func()), waiting: make(map[int]chan<- childExit), oom: ownOOMScore()}
+	s := &spawner{work: make(chan func()), launcher: newLauncher(), waiting: make(map[int]chan<- childExit), oom: ownOOMScore()}
 	ready := make(chan error, 1)
 	go func() {
 		goruntime.LockOSThread() // never unlocked
@@ -87,27 +88,39 @@ type child struct {
 	exited <-chan childExit // one value
 }
 
-// start forks inside the box, unless given is closed before its turn comes.
+// start forks inside the box, unless given is closed before its turn comes, and waits until the program is
+// executed.
 func (s *spawner) start(c *command, b box, given <-chan struct{}) (child, error) {
+	u, err := s.launcher.launch()
+	if err != nil {
+		return child{}, err
+	}
+	defer u.close()
 	var (
 		out  child
-		err  error
 		done = make(chan struct{})
 	)
 	select {
 	case s.work <- func() {
 		defer close(done)
-		out, err = s.fork(c, b)
+		out, err = s.fork(c, b, u)
 	}:
 	case <-given:
 		return child{}, errKilled
 	}
-	<-done
-	return out, err
+	if <-done; err != nil {
+		return child{}, err
+	}
+	if err := u.executed(&out); err != nil {
+		_ = s.signalGroup(out.pid, syscall.SIGKILL) // the launcher ends by itself
+		<-out.exited
+		return child{}, err
+	}
+	return out, nil
 }
 
 // fork runs on the spawner's thread.
-func (s *spawner) fork(c *command, b box) (child, error) {
+func (s *spawner) fork(c *command, b box, u *launch) (child, error) {
 	defer func() {
 		// A thread that stays in a box would be killed or frozen with it, and
 		// with the thread all attempts. Ending here is the same, but known.
@@ -121,7 +134,7 @@ func (s *spawner) fork(c *command, b box) (child, error) {
 	}
 	defer s.oom.raise()()
 	at := time.Now()
-	pid, err := c.fork(s.keepEarly)
+	pid, err := c.fork(u, s.keepEarly)
 	if err == nil {
 		b.started(pid)
 	}
@@ -142,8 +155,8 @@ func (s *spawner) fork(c *command, b box) (child, error) {
 	return child{pid: pid, at: at, exited: exited}, nil
 }
 
-// keepEarly begins to keep exits for the fork that follows: others are reaped meanwhile, as a program
-// may take long to be executed.
+// keepEarly begins to keep exits for the fork that follows: others are reaped meanwhile, as without the
+// launcher a program may take long to be executed.
 func (s *spawner) keepEarly() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +165,7 @@ func (s *spawner) keepEarly() {
 
 // fork runs in the namespaces of the attempt and nowhere else: what this process reads
 // of itself in /proc is not there. begins is called just before.
-func (c *command) fork(begins func()) (pid int, err error) {
+func (c *command) fork(u *launch, begins func()) (pid int, err error) {
 	defer func() {
 		if err := c.leave(); err != nil { // as with a box
 			fmt.Fprintln(os.Stderr, "supervisor:", err)
@@ -163,7 +176,7 @@ func (c *command) fork(begins func()) (pid int, err error) {
 		return 0, err
 	}
 	begins()
-	return syscall.ForkExec(c.path, c.argv, c.attr)
+	return u.fork(c)
 }
 
 // signalGroup sends a signal to the process group that a main process leads, unless the process
