@@ -290,7 +290,7 @@ func TestIn(t *testing.T) {
 		path string
 		fail bool
 	}{{"a/b", false}, {"a", false}, {"missing", false}, {"missing/below", false}, {"out/x", true}, {"out", false}} {
-		if err := In(root, c.path); (err != nil) != c.fail {
+		if err := In(t.Context(), root, c.path); (err != nil) != c.fail {
 			t.Errorf("%s: %v", c.path, err)
 		}
 	}
