@@ -114,6 +114,7 @@ func (s *steps) openSandbox(ctx context.Context, conn runtime.Runtime, spec *run
 	if err != nil {
 		return notReady(ctx, fmt.Errorf("find the root file system of the trajectory: %w", err))
 	}
+	s.forks.committed.changes(spec.Trajectory)
 	sb, err := s.sandboxes.Open(ctx, container.Spec{
 		Trajectory: spec.Trajectory, Incarnation: spec.Key.Incarnation, Image: c.GetImage(), User: c.GetUser(),
 		ReadOnlyRoot: c.GetReadOnlyRoot(), HostNetwork: c.GetNetwork() == rotav1.Network_NETWORK_HOST,

@@ -12,18 +12,22 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 	"unicode/utf8"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"rota/agent/files"
 	"rota/agent/runtime"
+	"rota/api/backoff"
 	"rota/api/codec"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/httpx"
 	"rota/api/intake"
+	"rota/api/share"
 )
 
 const (
@@ -31,8 +35,11 @@ const (
 	fileRequestMax = files.ChunkBytesMax + 64<<10
 	// fileDecodingMax is what requests take in memory, all together.
 	fileDecodingMax = 64 << 20
-	// fileCallsMax is how many calls work at once: each has a thread.
+	// fileCallsMax is how many calls work at once: each has a thread. Trajectories share them as package
+	// share says; a call waits for its turn.
 	fileCallsMax = 64
+	// filePageBytesMax is how large a page of a list may be before its last file.
+	filePageBytesMax = 1 << 20
 )
 
 // fileService works with the files of trajectories for servers, which have checked that the
@@ -42,14 +49,14 @@ type fileService struct {
 	homes *homes
 	forks *forks
 	conn  func() runtime.Runtime
-	calls chan struct{}
+	calls *share.Slots[uint64] // by trajectory
 }
 
 var _ rotav1connect.FileServiceHandler = (*fileService)(nil)
 
 // newFileHandler serves the files of trajectories.
 func newFileHandler(a *agent) (path string, h http.Handler) {
-	s := &fileService{dir: a.cfg.Process.Dir, homes: a.homes, forks: a.forks, conn: a.driver.connection, calls: make(chan struct{}, fileCallsMax)}
+	s := &fileService{dir: a.cfg.Process.Dir, homes: a.homes, forks: a.forks, conn: a.driver.connection, calls: share.New[uint64](fileCallsMax)}
 	path, h = rotav1connect.NewFileServiceHandler(s, codec.ForHandler(), intake.ForHandler(), connect.WithReadMaxBytes(fileRequestMax))
 	return path, intake.Handler(h, intake.Limits{MessageBytes: fileRequestMax, Budget: intake.NewBudget(fileDecodingMax)})
 }
@@ -77,18 +84,29 @@ func (s *fileService) with(ctx context.Context, trajectory uint64, do func(h *fi
 	default:
 		return refuse(connect.CodeFailedPrecondition, "NO_DIRECTORY", err.Error())
 	}
-	select { // not before: files that are being copied must not hold up the calls of other trajectories
-	case s.calls <- struct{}{}:
-		defer func() { <-s.calls }()
-	case <-ctx.Done():
-		return ctx.Err()
+	release, err := s.turn(ctx, trajectory) // not before: files that are being copied must not hold up other calls
+	if err != nil {
+		return err
 	}
+	defer release()
 	home, err := s.open(ctx, trajectory)
 	if err != nil {
 		return err
 	}
 	defer home.Close()
 	return fileError(do(home))
+}
+
+// turn waits until the trajectory may have one more call at work.
+func (s *fileService) turn(ctx context.Context, trajectory uint64) (release func(), err error) {
+	for pause := (backoff.Backoff{Least: time.Millisecond, Most: 100 * time.Millisecond}); ; {
+		if release, ok := s.calls.Take(trajectory); ok {
+			return release, nil
+		}
+		if err := backoff.Sleep(ctx, pause.Next()); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // open opens the directory of a trajectory, which its first call makes.
@@ -170,8 +188,15 @@ func (s *fileService) ListFiles(ctx context.Context, req *rotav1.ListFilesReques
 	}
 	err = s.with(ctx, req.GetTrajectoryId(), func(h *files.Home) error {
 		list, more, err := h.List(req.GetPath(), after, limit)
-		for _, i := range list {
-			resp.Files = append(resp.Files, fileMessage(i))
+		bytes := 0
+		for n, i := range list {
+			if bytes >= filePageBytesMax { // links can have long targets
+				list, more = list[:n], true
+				break
+			}
+			f := fileMessage(i)
+			resp.Files = append(resp.Files, f)
+			bytes += proto.Size(f)
 		}
 		if more {
 			resp.NextPageToken = url.PathEscape(list[len(list)-1].Name())
@@ -251,6 +276,6 @@ func (s *fileService) MoveFile(ctx context.Context, req *rotav1.MoveFileRequest)
 // RemoveFile implements rotav1connect.FileServiceHandler.
 func (s *fileService) RemoveFile(ctx context.Context, req *rotav1.RemoveFileRequest) (*rotav1.RemoveFileResponse, error) {
 	return &rotav1.RemoveFileResponse{}, s.with(ctx, req.GetTrajectoryId(), func(h *files.Home) error {
-		return h.Remove(req.GetPath(), req.GetRecursive())
+		return h.Remove(ctx, req.GetPath(), req.GetRecursive())
 	})
 }

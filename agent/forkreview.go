@@ -74,6 +74,7 @@ func (f *forks) forget(desired *rotav1.NodeSnapshots) {
 	}
 	f.jobs.keep(wanted)
 	f.said.keep(wanted)
+	f.committed.keep(wanted)
 }
 
 // reviewFork has a trajectory begin with its snapshot. It needs that until it has begun.

@@ -41,6 +41,7 @@ type forks struct {
 	conn      func() runtime.Runtime
 	jobs      *forkJobs
 	said      saidOnce
+	committed committedRoots
 
 	mu       sync.Mutex
 	desired  *rotav1.NodeSnapshots // nil: no server has said anything
@@ -274,27 +275,4 @@ func (f *forks) take(ctx context.Context, d *rotav1.DesiredSnapshot, snapshotOf 
 	}
 	defer keep()
 	return f.store.Take(ctx, id, root, trajectory, runtime.TrajectoryDir(f.dir, trajectory))
-}
-
-// rootOf is the root file system of a snapshot that is being taken, and stays until keep is called; empty:
-// it has none of its own.
-func (f *forks) rootOf(ctx context.Context, d *rotav1.DesiredSnapshot) (root string, keep func(), err error) {
-	root, err = f.store.Root(d.GetTrajectoryId())
-	if err != nil || !d.GetContainer() {
-		return root, func() {}, err
-	}
-	if f.sandboxes == nil {
-		return "", nil, errors.New("the node runs no containers any more")
-	}
-	next := f.sandboxes.NewRoot(d.GetSnapshotId())
-	keep = f.store.PinRoots(root, next)
-	committed, err := f.sandboxes.Commit(ctx, d.GetTrajectoryId(), next)
-	if err != nil {
-		keep()
-		return "", nil, err
-	}
-	if committed {
-		root = next
-	}
-	return root, keep, nil
 }

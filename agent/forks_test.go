@@ -331,6 +331,7 @@ type fakeRoots struct {
 	n        *forkNode
 	reserved []uint64
 	pinned   bool // the root file system was among those that are needed while it was committed
+	commits  int
 }
 
 func (r *fakeRoots) Reserve(trajectory uint64) error {
@@ -341,6 +342,7 @@ func (r *fakeRoots) NewRoot(uint64) string { return "a root" }
 func (r *fakeRoots) Commit(_ context.Context, _ uint64, root string) (bool, error) {
 	needed, err := r.n.store.Roots()
 	r.pinned = slices.Contains(needed, root)
+	r.commits++
 	return true, err
 }
 func (r *fakeRoots) KeepRoots(context.Context, func() ([]string, error)) error { return nil }
@@ -375,4 +377,33 @@ func TestASnapshotHasTheRootOfItsContainer(t *testing.T) {
 		t.Errorf("the fork has root %q (%v), reserved are %v", root, err, roots.reserved)
 	}
 	n.jobs.wait()
+}
+
+// A snapshot that is tried again, as the directory of its trajectory is in use, commits the root file system
+// of the container once. It does so again when the container was opened in between.
+func TestASnapshotThatWaitsCommitsOnce(t *testing.T) {
+	n := newForkNode(t)
+	roots := &fakeRoots{n: n}
+	n.sandboxes = roots
+	try := func(snapshot uint64, commits int) {
+		t.Helper()
+		root, keep, err := n.rootOf(t.Context(), &rotav1.DesiredSnapshot{SnapshotId: snapshot, TrajectoryId: 11, Container: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer keep()
+		if needed, err := n.store.Roots(); root != "a root" || err != nil || !slices.Contains(needed, root) {
+			t.Errorf("root %q, needed are %q, %v", root, needed, err)
+		}
+		if roots.commits != commits {
+			t.Errorf("snapshot %d: %d commits, want %d", snapshot, roots.commits, commits)
+		}
+	}
+	try(1, 1)
+	try(1, 1)
+	n.committed.changes(11)
+	try(1, 2)
+	try(2, 3)
+	n.forget(&rotav1.NodeSnapshots{})
+	try(2, 4)
 }

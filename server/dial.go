@@ -24,6 +24,8 @@ type dialer struct {
 	raft    *tls.Config // nil without TLS
 	servers *http.Client
 	agents  *http.Client
+	// following is for the output of agents, which clients read at their own pace.
+	following *http.Client
 	// Clients by address: one for each server and agent, not for each call.
 	peers   *byAddress[peerv1connect.PeerServiceClient]
 	outputs *byAddress[rotav1connect.OutputServiceClient]
@@ -58,7 +60,7 @@ func newDialer(f pki.Files) (dialer, error) {
 			return d, err
 		}
 	}
-	d.servers, d.agents = httpx.NewClient(d.raft), httpx.NewClient(agents)
+	d.servers, d.agents, d.following = httpx.NewClient(d.raft), httpx.NewClient(agents), httpx.NewRelayClient(agents)
 	d.peers = &byAddress[peerv1connect.PeerServiceClient]{make: d.newPeer}
 	d.outputs = &byAddress[rotav1connect.OutputServiceClient]{make: d.newOutput}
 	d.trees = &byAddress[rotav1connect.FileServiceClient]{make: d.newFiles}
@@ -89,7 +91,7 @@ func (d dialer) output(addr string) rotav1connect.OutputServiceClient { return d
 
 // newOutput bounds what an agent may answer: one message is a chunk of output.
 func (d dialer) newOutput(addr string) rotav1connect.OutputServiceClient {
-	return rotav1connect.NewOutputServiceClient(d.agents, httpx.BaseURL(addr, d.tls),
+	return rotav1connect.NewOutputServiceClient(d.following, httpx.BaseURL(addr, d.tls),
 		codec.ForClient(), connect.WithReadMaxBytes(outputBytesMax))
 }
 
@@ -129,4 +131,5 @@ func (d dialer) newUsage(addr string) rotav1connect.UsageServiceClient {
 func (d dialer) close() {
 	d.servers.CloseIdleConnections()
 	d.agents.CloseIdleConnections()
+	d.following.CloseIdleConnections()
 }

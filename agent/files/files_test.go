@@ -109,17 +109,17 @@ func TestMovesAndRemovals(t *testing.T) {
 	if b, _ := os.ReadFile(filepath.Join(dir, "d/e/x")); string(b) != "y" {
 		t.Errorf("x is %q", b)
 	}
-	if err := h.Remove("d", false); !errors.Is(err, syscall.ENOTEMPTY) {
+	if err := h.Remove(t.Context(), "d", false); !errors.Is(err, syscall.ENOTEMPTY) {
 		t.Errorf("a directory that is not empty: %v", err)
 	}
-	must(t, h.Remove("d", true))
+	must(t, h.Remove(t.Context(), "d", true))
 	for _, recursive := range []bool{false, true} {
-		if err := h.Remove("d", recursive); !errors.Is(err, fs.ErrNotExist) {
+		if err := h.Remove(t.Context(), "d", recursive); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("what is gone: %v", err)
 		}
 	}
 	for _, path := range []string{"", ".", "a/.."} {
-		if err := h.Remove(path, true); !errors.Is(err, ErrPath) {
+		if err := h.Remove(t.Context(), path, true); !errors.Is(err, ErrPath) {
 			t.Errorf("the directory itself, as %q: %v", path, err)
 		}
 		if err := h.Move(path, "z"); !errors.Is(err, ErrPath) {
@@ -150,14 +150,14 @@ func TestNothingLeadsOutOfTheDirectory(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"up/new", "../new", "root/tmp/rota-new"} {
-		if h.MakeDirectory(path) == nil || h.Move("file", path) == nil || h.Remove(path, true) == nil {
+		if h.MakeDirectory(path) == nil || h.Move("file", path) == nil || h.Remove(t.Context(), path, true) == nil {
 			t.Errorf("made, moved or removed %q", path)
 		}
 	}
 	if _, _, err := h.List("up", "", 10); err == nil {
 		t.Error("listed what is above")
 	}
-	must(t, h.Remove("up", true)) // the link, not what it leads to
+	must(t, h.Remove(t.Context(), "up", true)) // the link, not what it leads to
 	if b, err := os.ReadFile(secret); err != nil || string(b) != "secret" {
 		t.Errorf("the secret is %q, %v", b, err)
 	}

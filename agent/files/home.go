@@ -1,6 +1,7 @@
 package files
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -125,8 +126,8 @@ func (h *Home) Move(path, to string) error {
 }
 
 // Remove removes a file, a link or a directory. What is not there is an error, also if it is
-// recursive.
-func (h *Home) Remove(path string, recursive bool) error {
+// recursive. It ends with the context.
+func (h *Home) Remove(ctx context.Context, path string, recursive bool) error {
 	return h.below(path, func(path string) error {
 		if !recursive {
 			return h.root.Remove(path)
@@ -134,6 +135,6 @@ func (h *Home) Remove(path string, recursive bool) error {
 		if _, err := h.root.Lstat(path); err != nil {
 			return err
 		}
-		return removal.In(h.root, path)
+		return removal.In(ctx, h.root, path)
 	})
 }

@@ -68,8 +68,10 @@ type home struct {
 	// files are being copied into it, or have been.
 	Lower []Layer
 	Upper string
-	// Plain: until Lower[0] has files, the directory is that layer. It is moved there.
-	Plain bool
+	// Plain: the directory is being moved, and becomes Lower[0]. Until Lower[0] has files, Before counts
+	// instead of this record; nil: none.
+	Plain  bool
+	Before *home `json:",omitempty"`
 	// Copied: its files are whole.
 	Copied bool
 	// Owner is whose the files of the layers are in it. It is not always the owner of the directory: a
@@ -186,15 +188,14 @@ func (s *Store) recover(id uint64) error {
 		return nil // Begin copies its files: that may take long, and leases end meanwhile
 	}
 	if h.Plain {
-		if _, err := os.Lstat(s.files(h.Lower[0].Name)); errors.Is(err, fs.ErrNotExist) {
-			return os.Remove(s.record(homesName, id)) // it was not moved yet
+		if !s.moved(h) {
+			return s.restore(id, h.Before)
 		}
 		if err := makeOwned(h.Path, h.Lower[0].owner); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 		// From now on it is gone if it is missing: with its trajectory, and not half moved.
-		h.Plain = false
-		if err := s.write(s.record(homesName, id), h); err != nil {
+		if err := s.setMoved(id, h); err != nil {
 			return err
 		}
 	}
@@ -249,6 +250,9 @@ func (h *home) began() bool { return h.Copied || h.Upper != "" }
 // home returns the record of a directory; nil: it is as it was made.
 func (s *Store) home(trajectory uint64) (*home, error) {
 	h, err := read[home](s.record(homesName, trajectory))
+	if err == nil && h.Plain && !s.moved(h) {
+		return h.Before, nil
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -152,7 +152,7 @@ func (s *Store) snapshotsUse(used map[string]bool) error {
 // moved: the directory is a layer, and not an overlay yet.
 func (s *Store) moved(h *home) bool {
 	_, err := os.Lstat(s.files(h.Lower[0].Name))
-	return h.Plain && err == nil
+	return h.Plain && !errors.Is(err, fs.ErrNotExist)
 }
 
 // Roots are the names of root file systems that something needs; what is pinned is among them. With an

@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"rota/agent/internal/record"
 )
 
 // Take makes a snapshot of a directory, in which nothing may run or be written meanwhile. The
@@ -32,7 +34,7 @@ func (s *Store) Take(ctx context.Context, id uint64, root string, trajectory uin
 	case h != nil && h.Upper != "":
 		layers, err = s.push(p, trajectory, path, h)
 	default:
-		layers, err = s.setAside(p, trajectory, path)
+		layers, err = s.setAside(p, trajectory, path, h)
 	}
 	if err != nil {
 		return fmt.Errorf("take a snapshot: %w", err)
@@ -42,8 +44,9 @@ func (s *Store) Take(ctx context.Context, id uint64, root string, trajectory uin
 	return err
 }
 
-// setAside makes a plain directory a layer, with an overlay in its place.
-func (s *Store) setAside(p *pins, trajectory uint64, path string) ([]Layer, error) {
+// setAside makes a plain directory a layer, with an overlay in its place. Before is the record of a
+// directory whose files were copied from a snapshot; nil: it has none.
+func (s *Store) setAside(p *pins, trajectory uint64, path string, before *home) ([]Layer, error) {
 	own, err := ownerOf(path)
 	if err != nil {
 		return nil, err
@@ -56,24 +59,41 @@ func (s *Store) setAside(p *pins, trajectory uint64, path string) ([]Layer, erro
 	if err != nil {
 		return nil, err
 	}
-	h := home{Path: path, Lower: []Layer{{name, own}}, Upper: upper, Plain: true, Owner: &own}
-	record := s.record(homesName, trajectory)
-	if err := s.write(record, h); err != nil {
-		return nil, errors.Join(err, removeFile(record)) // it may be there in spite of the error
+	h := home{Path: path, Lower: []Layer{{name, own}}, Upper: upper, Plain: true, Before: before, Owner: &own}
+	if before != nil {
+		h.Root = before.Root
+	}
+	if err := s.write(s.record(homesName, trajectory), h); err != nil {
+		return nil, errors.Join(err, s.restore(trajectory, before)) // it may be there in spite of the error
 	}
 	if err := os.Rename(path, s.files(name)); err != nil {
-		return nil, errors.Join(err, os.Remove(record))
+		return nil, errors.Join(err, s.restore(trajectory, before))
 	}
 	if err := errors.Join(makeOwned(path, own), s.mount(&h)); err != nil {
 		return nil, errors.Join(err, s.moveBack(trajectory, &h))
 	}
-	h.Plain = false
-	if err := s.write(record, h); err != nil {
-		if now, readErr := s.home(trajectory); readErr != nil || now == nil || now.Plain {
+	if err := s.setMoved(trajectory, &h); err != nil {
+		if now, readErr := read[home](s.record(homesName, trajectory)); readErr != nil || now.Plain {
 			return nil, errors.Join(err, s.moveBack(trajectory, &h))
 		}
 	}
 	return h.Lower, nil
+}
+
+// setMoved records that a plain directory is a layer now, once that is on disk.
+func (s *Store) setMoved(trajectory uint64, h *home) error {
+	if err := s.syncMove(h); err != nil {
+		return err
+	}
+	mounted := *h
+	mounted.Plain, mounted.Before = false, nil
+	return s.write(s.record(homesName, trajectory), mounted)
+}
+
+// syncMove makes the place of a plain directory durable, after it was moved to its layer or back.
+func (s *Store) syncMove(h *home) error {
+	layer := filepath.Dir(s.files(h.Lower[0].Name))
+	return errors.Join(record.SyncDir(layer), record.SyncDir(filepath.Dir(layer)), record.SyncDir(filepath.Dir(h.Path)))
 }
 
 // moveBack makes a directory again what it was before setAside. At no time is there no directory: a
@@ -86,7 +106,20 @@ func (s *Store) moveBack(trajectory uint64, h *home) error {
 	if err := unix.Rename(s.files(h.Lower[0].Name), h.Path); err != nil {
 		return &os.LinkError{Op: "rename", Old: s.files(h.Lower[0].Name), New: h.Path, Err: err}
 	}
-	return os.Remove(s.record(homesName, trajectory))
+	if err := s.syncMove(h); err != nil {
+		return err
+	}
+	return s.restore(trajectory, h.Before)
+}
+
+// restore gives a directory the record that it had before setAside. If that fails, the record that stays
+// means the same, see home.Before.
+func (s *Store) restore(trajectory uint64, before *home) error {
+	path := s.record(homesName, trajectory)
+	if before == nil {
+		return removeFile(path)
+	}
+	return s.write(path, before)
 }
 
 // removeFile removes a file or an empty directory, if it is there.
@@ -236,16 +269,16 @@ func (s *Store) likeIn(h *home) (owner, error) {
 
 // notBegun has a directory not begun again, with the record that it had.
 func (s *Store) notBegun(trajectory uint64, before *home) error {
-	record := s.record(homesName, trajectory)
+	path := s.record(homesName, trajectory)
 	if before == nil {
-		return removeFile(record)
+		return removeFile(path)
 	}
 	now, err := s.home(trajectory)
 	if err == nil && now != nil && !now.began() {
 		return nil
 	}
-	if err := s.write(record, before); err != nil {
-		return errors.Join(err, removeFile(record)) // a record of files that are not there is worse
+	if err := s.write(path, before); err != nil {
+		return errors.Join(err, removeFile(path)) // a record of files that are not there is worse
 	}
 	return nil
 }

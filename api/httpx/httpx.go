@@ -51,11 +51,16 @@ const (
 	// streamsMax is the number of concurrent streams on one connection: requests
 	// that wait for a commit and watches that wait for an event are cheap.
 	streamsMax = 4096
-	// What a peer may send ahead of the reader, on each stream and on the connection.
-	// Handlers read a request at once, so more would serve only those who send what
-	// nothing reads.
-	streamBufferBytes     = 1 << 20
-	connectionBufferBytes = 4 << 20
+	// serverStreamBytes and serverConnectionBytes are what a client may send ahead of the handlers,
+	// on each stream and on the connection. Handlers read a request at once, so more would serve
+	// only those who send what nothing reads.
+	serverStreamBytes     = 1 << 20
+	serverConnectionBytes = 4 << 20
+	// clientStreamBytes is what a server may send ahead of the reader of an answer. All streams of a
+	// connection fit into its window: HTTP/2 bounds that to 2 GiB.
+	clientStreamBytes = 448 << 10
+	// relayStreamBytes is the same where others decide when an answer is read.
+	relayStreamBytes = 64 << 10
 )
 
 // NewClient returns a client for one or many peers that speaks HTTP/2 only:
@@ -63,7 +68,15 @@ const (
 // (h2c with prior knowledge). It never follows redirects, uses no proxy and has
 // no overall timeout: give each call a context. Use CloseIdleConnections when
 // done.
-func NewClient(tlsConf *tls.Config) *http.Client {
+func NewClient(tlsConf *tls.Config) *http.Client { return newClient(tlsConf, clientStreamBytes) }
+
+// NewRelayClient is NewClient for answers that are passed on at the pace of somebody else, who may read
+// nothing for hours. It buffers little of each.
+func NewRelayClient(tlsConf *tls.Config) *http.Client { return newClient(tlsConf, relayStreamBytes) }
+
+// newClient makes a client whose connections have room for what streamBytes let each stream send ahead.
+// With less, a few streams that are not read would stop the answers to all others.
+func newClient(tlsConf *tls.Config, streamBytes int) *http.Client {
 	protocols := new(http.Protocols)
 	if tlsConf == nil {
 		protocols.SetUnencryptedHTTP2(true)
@@ -81,7 +94,7 @@ func NewClient(tlsConf *tls.Config) *http.Client {
 			TLSHandshakeTimeout: handshakeTimeout,
 			IdleConnTimeout:     idleTimeout,
 			DisableCompression:  true, // Connect negotiates its own
-			HTTP2:               http2Config(),
+			HTTP2:               http2Config(streamBytes, streamsMax*streamBytes),
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -109,15 +122,15 @@ func NewServer(h http.Handler) *http.Server {
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    headerBytesMax,
-		HTTP2:             http2Config(),
+		HTTP2:             http2Config(serverStreamBytes, serverConnectionBytes),
 	}
 }
 
-func http2Config() *http.HTTP2Config {
+func http2Config(streamBytes, connectionBytes int) *http.HTTP2Config {
 	return &http.HTTP2Config{
 		MaxConcurrentStreams:          streamsMax,
-		MaxReceiveBufferPerConnection: connectionBufferBytes,
-		MaxReceiveBufferPerStream:     streamBufferBytes,
+		MaxReceiveBufferPerConnection: connectionBytes,
+		MaxReceiveBufferPerStream:     streamBytes,
 		SendPingTimeout:               pingAfter,
 		PingTimeout:                   pingTimeout,
 	}

@@ -213,3 +213,36 @@ func TestAPeerThatVanishesIsNoticedOnBothSides(t *testing.T) {
 		t.Error("the server still waits for a client that is gone")
 	}
 }
+
+// TestAnswersThatAreNotReadStopNoOthers: each is far larger than the buffer of a stream.
+func TestAnswersThatAreNotReadStopNoOthers(t *testing.T) {
+	for name, c := range map[string]*http.Client{"NewClient": httpx.NewClient(nil), "NewRelayClient": httpx.NewRelayClient(nil)} {
+		t.Run(name, func(t *testing.T) {
+			defer c.CloseIdleConnections()
+			base := httpx.BaseURL(serve(t, nil, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/small" {
+					sayProtocol(w, r)
+					return
+				}
+				_, _ = w.Write(make([]byte, 4<<20))
+			}), false)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			do := func(path string) *http.Response {
+				req, _ := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
+				resp, err := c.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { resp.Body.Close() })
+				return resp
+			}
+			for range 20 {
+				do("/large")
+			}
+			if b, err := io.ReadAll(do("/small").Body); err != nil || len(b) == 0 {
+				t.Errorf("beside 20 answers that are not read, a small one is %q: %v", b, err)
+			}
+		})
+	}
+}

@@ -20,6 +20,10 @@ func NewBudget(bytes int64) *Budget {
 	return &Budget{total: bytes, senders: newSenders(bytes / senderPart)}
 }
 
+// largest is what a request may hold while there is no other. What needs more is too large, and must
+// not be told to come again.
+func (b *Budget) largest() int64 { return max(b.total-b.total/4, min(smallBytes, b.total)) }
+
 // Used returns the bytes that requests hold now.
 func (b *Budget) Used() int64 { return b.used.Load() }
 

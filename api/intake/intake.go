@@ -38,7 +38,7 @@ func Handler(next http.Handler, limits Limits) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		s := &share{budget: limits.Budget, max: ExpansionMax * int64(limits.MessageBytes)}
+		s := &share{budget: limits.Budget, max: min(ExpansionMax*int64(limits.MessageBytes), limits.Budget.largest())}
 		if limits.Sender != nil {
 			s.sender = limits.Sender(r.Context())
 		}

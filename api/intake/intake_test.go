@@ -256,3 +256,12 @@ func BenchmarkWalk(b *testing.B) {
 		}
 	}
 }
+
+// TestWhatNoBudgetHoldsIsTooLarge: it must not be told to come again.
+func TestWhatNoBudgetHoldsIsTooLarge(t *testing.T) {
+	budget := NewBudget(4 << 20)
+	url := serve(t, service{submitted: func(*rotav1.SubmitActionsRequest) {}}, Limits{MessageBytes: 1 << 20, Budget: budget})
+	if answer := post(t, url+submit, "application/json", "", `{"requestId":"`+strings.Repeat("x", 900<<10)+`"}`); !strings.Contains(answer, "TOO_LARGE") {
+		t.Errorf("answered %q", answer)
+	}
+}

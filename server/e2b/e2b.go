@@ -27,8 +27,9 @@ const (
 	envdPort = "49983"
 	// messageBytesMax bounds a message to the services of a sandbox.
 	messageBytesMax = 4 << 20
-	// decodingBytesMax bounds what all messages together take in memory while they are decoded.
-	decodingBytesMax = 32 << 20
+	// decodingBytesMax bounds what all messages together take in memory while they are decoded. The
+	// largest in JSON takes 28 MiB, and may take three quarters of it.
+	decodingBytesMax = 64 << 20
 	// bodyBytesMax bounds a request of the REST API.
 	bodyBytesMax = 1 << 20
 	// arrivalMax is how long such a request may take to arrive.

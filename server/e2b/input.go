@@ -156,12 +156,13 @@ func (e *E2B) write(ctx context.Context, s *sandbox, a *rotav1.Action, input *pr
 }
 
 // writeOnce makes one call. An action that waits for cores is waited for, and so are those who
-// write to it by other servers.
+// write to it by other servers, and room for the call.
 func (e *E2B) writeOnce(ctx context.Context, s *sandbox, req *rotav1.WriteActionInputRequest) (upTo uint64, err error) {
 	for pause := queuedPauseMin; ; pause = min(2*pause, queuedPauseMax) {
 		resp, err := s.streams.WriteActionInput(ctx, req)
 		detail := codec.Detail(err)
-		if err == nil || detail.GetRetryDelay() == nil || connect.CodeOf(err) != connect.CodeUnavailable && detail.Reason != "INPUT_BUSY" {
+		again := connect.CodeOf(err) == connect.CodeUnavailable || detail.GetReason() == "INPUT_BUSY" || isOverload(err)
+		if err == nil || detail.GetRetryDelay() == nil || !again {
 			return resp.GetOffset(), err
 		}
 		select {

@@ -11,25 +11,44 @@ import (
 	rotav1 "rota/api/gen/rota/v1"
 )
 
-// persistFor is how long a call is repeated while the cluster has no leader or an agent restarts.
-// The SDKs of E2B do not repeat calls.
-const persistFor = 5 * time.Second
+// persistFor is how long a call is repeated while the cluster has no leader or an agent restarts, and
+// overloadFor the same while a server or an agent has no room for it. The SDKs of E2B do not repeat calls.
+const (
+	persistFor  = 5 * time.Second
+	overloadFor = 30 * time.Second
+)
 
 // persistence paces the repetitions of one call.
 type persistence struct {
 	pause backoff.Backoff
-	until time.Time
+	began time.Time
 }
 
 func persist() *persistence {
-	return &persistence{backoff.Backoff{Least: 20 * time.Millisecond, Most: time.Second}, time.Now().Add(persistFor)}
+	return &persistence{backoff.Backoff{Least: 20 * time.Millisecond, Most: time.Second}, time.Now()}
 }
 
 // again reports whether a call that ended with an error is to be made once more, and waits before.
 func (p *persistence) again(ctx context.Context, err error) bool {
-	return connect.CodeOf(err) == connect.CodeUnavailable && codec.Detail(err).GetRetryDelay() != nil &&
-		time.Now().Before(p.until) && backoff.Sleep(ctx, p.pause.Next()) == nil
+	delay := codec.Detail(err).GetRetryDelay()
+	wait := persistFor
+	switch {
+	case delay == nil:
+		return false
+	case isOverload(err):
+		wait = overloadFor
+	case connect.CodeOf(err) != connect.CodeUnavailable:
+		return false
+	}
+	pause := p.pause.Next()
+	if isOverload(err) {
+		pause = max(pause, delay.AsDuration())
+	}
+	return time.Since(p.began)+pause < wait && backoff.Sleep(ctx, pause) == nil
 }
+
+// isOverload reports whether a server or an agent had no room for a call, of which nothing was done.
+func isOverload(err error) bool { return codec.Detail(err).GetReason() == "OVERLOADED" }
 
 // persistent repeats unary calls of the API.
 type persistent struct{}
@@ -59,6 +78,9 @@ func (persistent) WrapStreamingHandler(next connect.StreamingHandlerFunc) connec
 // repeatable reports whether a call may be made again after an error: it does the same when it is
 // made twice, or was not carried out.
 func repeatable(req connect.AnyRequest, err error) bool {
+	if isOverload(err) {
+		return true
+	}
 	switch m := req.Any().(type) {
 	case *rotav1.OpenTrajectoryRequest:
 		return m.RequestId != ""

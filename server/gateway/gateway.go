@@ -149,7 +149,7 @@ func (g *Gateway) prepare() (err error) {
 			return err
 		}
 	}
-	g.rewards = newRewards(g.logger, httpx.NewClient(agents), cfg.TLS.Enabled())
+	g.rewards = newRewards(g.logger, httpx.NewRelayClient(agents), cfg.TLS.Enabled())
 	g.metrics = newMetrics(g)
 	g.rewards.removed = g.metrics.forgetReward
 	g.reports = newReporter(g.cluster.ReportGenerations, cfg, g.metrics.lost.Inc)

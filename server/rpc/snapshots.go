@@ -10,6 +10,7 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/fsm/state"
 )
 
@@ -175,6 +176,16 @@ func trajectorySpecOf(encoded string) (*rotav1.TrajectorySpec, error) {
 	return spec, spec.UnmarshalVT([]byte(encoded))
 }
 
+// mayBeginWith returns why a caller may not begin trajectories with snapshots of a namespace, nil if it
+// may: what it opens has their files.
+func (s *Server) mayBeginWith(c *caller, namespace string) *failure {
+	need, checked := s.rightOf(c, rotav1connect.SnapshotServiceGetSnapshotProcedure)
+	if checked && !c.may.Allows(need.noun, need.verb, namespace) {
+		return rightMissing(c, need, namespace)
+	}
+	return nil
+}
+
 // fromSnapshot completes the request of a trajectory that begins with a snapshot: it lives in the pool
 // of the snapshot's node and in a container of its image, with the environment of its trajectory. A
 // repetition of a request that was carried out is left as it is if the snapshot is gone.
@@ -184,6 +195,9 @@ func (s *Server) fromSnapshot(ctx context.Context, req *rotav1.OpenTrajectoryReq
 	}
 	if err := s.catchUp(ctx, false); err != nil {
 		return nil, err
+	}
+	if f := s.mayBeginWith(callerOf(ctx), orDefault(req.Namespace)); f != nil {
+		return nil, f
 	}
 	st := s.Machine.Fork()
 	r := st.FileSnapshot(state.FileSnapshotID(req.SnapshotId))

@@ -11,7 +11,10 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/gen/rota/v1/rotav1connect"
+	"rota/api/rights"
 	"rota/fsm/state"
+	"rota/server/rpc"
 )
 
 // A client that did not hear the answer repeats its request to begin with a snapshot. It gets the first
@@ -72,6 +75,23 @@ func TestAForkIsRepeatedAfterItsSnapshotIsGone(t *testing.T) {
 		c.change(other)
 		if got, err := w.trajectories().OpenTrajectory(t.Context(), other); connect.CodeOf(err) != c.want {
 			t.Errorf("%s was answered %v: %v, want %v", what, got, err, c.want)
+		}
+	}
+}
+
+// A trajectory has the files of the snapshot that it begins with, so who opens it needs the right to read
+// snapshots of its namespace.
+func TestAForkNeedsTheRightToItsSnapshot(t *testing.T) {
+	s := newSecured(t)
+	open := rotav1connect.TrajectoryServiceOpenTrajectoryProcedure
+	for snapshot, want := range map[string]string{"": "", `,"snapshotId":"99"`: "RIGHT_MISSING"} {
+		_, secret := s.token("opens", allow("a", "trajectory", rights.Submit), allow("b", "snapshot", rights.Read))
+		if got := s.call(rpc.Calls()[open], open, secret, []byte(`{"namespace":"a"`+snapshot+`}`), time.Minute); got != want {
+			t.Errorf("with a token that may not read snapshots, %s: %q, want %q", snapshot, got, want)
+		}
+		_, secret = s.token("opens-forks", allow("a", "trajectory", rights.Submit), allow("a", "snapshot", rights.Read))
+		if got := s.call(rpc.Calls()[open], open, secret, []byte(`{"namespace":"a"`+snapshot+`}`), time.Minute); got != "" {
+			t.Errorf("with a token that may, %s: %q", snapshot, got)
 		}
 	}
 }

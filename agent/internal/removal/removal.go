@@ -1,6 +1,7 @@
 package removal
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -37,11 +38,12 @@ func All(path string) error {
 		return ignoreGone(&fs.PathError{Op: "open", Path: filepath.Dir(path), Err: err})
 	}
 	defer unix.Close(above)
-	return (&walk{openUp: os.Geteuid() != 0}).remove(above, filepath.Base(path))
+	return (&walk{ctx: context.Background(), openUp: os.Geteuid() != 0}).remove(above, filepath.Base(path))
 }
 
-// In removes a file, or a directory and what is in it, below a root. No link leads out of the root.
-func In(root *os.Root, path string) error {
+// In removes a file, or a directory and what is in it, below a root. No link leads out of the root. What is
+// left when the context ends stays.
+func In(ctx context.Context, root *os.Root, path string) error {
 	path, err := clean(path)
 	if err != nil {
 		return err
@@ -51,7 +53,7 @@ func In(root *os.Root, path string) error {
 		return ignoreGone(err)
 	}
 	defer above.Close()
-	return new(walk).remove(int(above.Fd()), filepath.Base(path))
+	return (&walk{ctx: ctx}).remove(int(above.Fd()), filepath.Base(path))
 }
 
 // clean returns a path whose last part is a name, and refuses others.
@@ -75,6 +77,7 @@ func ignoreGone(err error) error {
 
 // walk is the removal of a tree.
 type walk struct {
+	ctx    context.Context
 	openUp bool // directories that their owner may not change are opened up first
 	levels []*level
 	err    error // the first one; the rest is removed all the same
@@ -103,6 +106,9 @@ func (w *walk) remove(above int, name string) error {
 		return err
 	}
 	for len(w.levels) > 0 {
+		if w.ctx.Err() != nil {
+			return errors.Join(w.err, w.ctx.Err())
+		}
 		l := w.levels[len(w.levels)-1]
 		switch last := len(l.dirs) - 1; {
 		case last >= 0:
@@ -244,7 +250,7 @@ func (w *walk) list(l *level) error {
 		if err != nil {
 			return &fs.PathError{Op: "read", Path: l.name, Err: err}
 		}
-		if n <= 0 {
+		if n <= 0 || w.ctx.Err() != nil {
 			return nil
 		}
 		_, _, names := unix.ParseDirent(buf[:n], -1, nil)

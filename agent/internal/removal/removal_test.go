@@ -235,7 +235,7 @@ func TestPathsWithoutAName(t *testing.T) {
 	}
 	defer root.Close()
 	for _, path := range []string{"", ".", "..", "./", "../..", "a/..", "a/../.."} {
-		if err := In(root, path); !errors.Is(err, fs.ErrInvalid) {
+		if err := In(t.Context(), root, path); !errors.Is(err, fs.ErrInvalid) {
 			t.Errorf("in a root, %q: %v", path, err)
 		}
 	}
@@ -290,7 +290,7 @@ func TestIn(t *testing.T) {
 		path string
 		fail bool
 	}{{"a/b", false}, {"a", false}, {"missing", false}, {"missing/below", false}, {"out/x", true}, {"out", false}} {
-		if err := In(root, c.path); (err != nil) != c.fail {
+		if err := In(t.Context(), root, c.path); (err != nil) != c.fail {
 			t.Errorf("%s: %v", c.path, err)
 		}
 	}
