@@ -12,8 +12,14 @@ import (
 // recallBatch is how many in a room are looked at together.
 const recallBatch = 64
 
+// setAside has an action wait in the room beside its queue. Its units of quotas go back at once, since
+// others wait for them, and it acquires them again when it is recalled. An action of a paused trajectory
+// keeps its units. It is so from feature level 3 on.
 func (x *execution) setAside(a *state.Action) {
 	b := *x.unreserve(a)
+	if x.s.Meta().Level >= state.LevelResizing && !x.held(b.Trajectory) {
+		x.giveBack(&b)
+	}
 	b.Aside, b.Bypassed, b.BlockedAt = true, 0, 0
 	x.s.PutAction(&b)
 	x.mayHoldMore(b.Namespace)
@@ -36,6 +42,7 @@ func (x *execution) usableChanged(n *state.Node) {
 		for _, q := range x.queuesOf(n) {
 			x.recall(q.Aside())
 		}
+		x.recallUnits()
 	}
 	if !n.Usable() && alike == 0 {
 		for _, q := range x.queuesOf(n) {
@@ -76,6 +83,14 @@ func (x *execution) recallQuotas() {
 		x.recall(state.QueueOf(state.QuotaQueue, q.ID).Aside())
 		return true
 	})
+}
+
+// recallUnits has actions looked at that gave back their units of quotas because no node, or another
+// quota, could serve them.
+func (x *execution) recallUnits() {
+	if x.s.Meta().Level >= state.LevelResizing {
+		x.recallQuotas()
+	}
 }
 
 // recall has all of a room looked at, from the oldest on.

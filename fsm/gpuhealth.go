@@ -123,6 +123,7 @@ func (x *execution) evictOutOfUse(n *state.Node) {
 func (x *execution) gpusChanged(n *state.Node) {
 	if n.Usable() && x.s.UsableAlike(n) == 1 {
 		x.recall(n.GPUQueue().Aside())
+		x.recallUnits()
 	}
 	x.gangsRecalled(n)
 	x.dirty.add(n.GPUQueue())

@@ -68,6 +68,7 @@ func (x *execution) updateQuota(c *logv1.UpdateQuota) *logv1.Result {
 	x.s.PutQuota(&n)
 	x.wake(n.ID)
 	x.recall(state.QueueOf(state.QuotaQueue, n.ID).Aside())
+	x.recallUnits()
 	return &logv1.Result{Count: 1}
 }
 

@@ -52,11 +52,14 @@ func (x *execution) scaleRewards() {
 func (x *execution) scaleReward(old *state.Reward) (starts int) {
 	r := *old
 	r.Gateways = slices.DeleteFunc(slices.Clone(old.Gateways), func(g state.RewardGateway) bool { return g.At+rewardGatewayFor <= x.now() })
-	all := x.lateReplicas(&r)
+	all, waits := x.lateReplicas(&r)
 	var starting, ready, older []*state.Replica
 	for _, p := range all {
 		switch {
 		case p.State == state.ReplicaDraining:
+			if p.Generation != r.Generation {
+				waits = nil // for what that one holds
+			}
 		case p.Generation != r.Generation:
 			older = append(older, p)
 		case p.State == state.ReplicaReady:
@@ -70,6 +73,7 @@ func (x *execution) scaleReward(old *state.Reward) (starts int) {
 		Starting: uint32(len(starting)), Ready: uint32(len(ready)),
 		Now: x.now(), IdleNS: r.IdleNS, Low: r.Low, LowSince: r.LowSince, Peak: r.Peak,
 	})
+	early := x.givesWay(&r, waits, starting, older)
 	r.Wanted, r.Low, r.LowSince, r.Peak = d.Wanted, d.Low, d.LowSince, d.Peak
 	// Those that cannot be called yet go first, and of equals the newest.
 	slices.Reverse(starting)
@@ -77,6 +81,8 @@ func (x *execution) scaleReward(old *state.Reward) (starts int) {
 	leave := append(starting, ready...)[:d.Drain]
 	if uint32(len(ready)) >= d.Wanted {
 		leave = append(leave, older...)
+	} else {
+		leave = append(leave, early...)
 	}
 	for _, p := range leave {
 		u := *p
@@ -94,10 +100,33 @@ func (x *execution) scaleReward(old *state.Reward) (starts int) {
 	return int(r.Starts - old.Starts)
 }
 
+// givesWay returns the old replica that drains before new ones are ready, if any does: a new one has
+// waited for --start-timeout and is the first in its queue, so it gets what the old one holds. That goes
+// one by one, and ends when a new replica fails.
+func (x *execution) givesWay(r *state.Reward, waits *state.Action, starting, older []*state.Replica) []*state.Replica {
+	if waits == nil || waits.Aside || r.Failures > 0 || len(older) == 0 {
+		return nil
+	}
+	for _, p := range starting {
+		if x.s.Action(p.Action).State == state.ActionRunning {
+			return nil // it may be ready soon
+		}
+	}
+	first := false
+	x.s.Queued(waits.Queue(), 0, func(id state.ActionID) bool {
+		first = id == waits.ID
+		return false
+	})
+	if !first {
+		return nil
+	}
+	return older[:1]
+}
+
 // lateReplicas returns the replicas of a function, after those that were not ready in time have
 // been given up. While no gateway reports, nobody can say that one is ready. One that waits for
-// resources has not begun.
-func (x *execution) lateReplicas(r *state.Reward) []*state.Replica {
+// resources has not begun. The oldest of the newest generation that has waited for so long is in waits.
+func (x *execution) lateReplicas(r *state.Reward) (all []*state.Replica, waits *state.Action) {
 	for _, p := range x.s.ReplicasOf(r.Name) {
 		if p.State != state.ReplicaStarting || p.EndAt > x.now() {
 			continue
@@ -106,13 +135,16 @@ func (x *execution) lateReplicas(r *state.Reward) []*state.Replica {
 		switch u.EndAt = a.StartedAt + r.StartNS; {
 		case a.State != state.ActionRunning || len(r.Gateways) == 0:
 			u.EndAt = x.now() + r.StartNS
+			if a.State == state.ActionQueued && p.Generation == r.Generation && waits == nil {
+				waits = a
+			}
 		case u.EndAt <= x.now():
 			u.State = state.ReplicaDraining
 			x.countFailure(r, fmt.Sprintf("action %d could not be called %d s after its start", a.ID, r.StartNS/1_000_000_000))
 		}
 		x.s.PutReplica(&u)
 	}
-	return x.s.ReplicasOf(r.Name)
+	return x.s.ReplicasOf(r.Name), waits
 }
 
 // countFailure puts off the next start. r is changed and not stored.

@@ -66,8 +66,9 @@ func (x *execution) registerWorker(c *logv1.RegisterWorker) *logv1.Result {
 		Hardware: c.Hardware, Cost: c.Cost, Slots: c.Slots, Prefill1kNS: c.Prefill_1KNs, Version: c.Version, RegisteredAt: x.now(),
 		Pool: c.Pool,
 	}
+	w.Starting = c.StartNs > 0 || c.Pool != "" && (old == nil || old.Starting)
 	if c.StartNs > 0 {
-		w.Starting, w.RetryAt, w.Message = true, x.now()+c.StartNs, "its engine starts"
+		w.RetryAt, w.Message = x.now()+c.StartNs, "its engine starts"
 	}
 	for _, point := range c.Profile {
 		w.Profile = append(w.Profile, state.WorkerPoint{Batch: point.BatchSize, TokenNS: point.TokenNs})
@@ -169,7 +170,7 @@ func (x *execution) updateWorker(c *logv1.UpdateWorker) *logv1.Result {
 		w.Version = *c.Version
 	}
 	if c.Up {
-		if w.Starting {
+		if w.Starting && w.OutputTokens == 0 { // else it has served for longer
 			x.measureStart(&w)
 		}
 		w.RetryAt, w.Message, w.Failures, w.Starting = 0, "", 0, false
@@ -215,7 +216,7 @@ func (x *execution) workerDue() bool {
 	}
 	w := *x.s.Worker(name)
 	if w.RetryAt == at {
-		w.RetryAt, w.Message, w.Starting = 0, "", false
+		w.RetryAt, w.Message = 0, ""
 	}
 	if w.LeaveAt == at {
 		w.LeaveAt, w.Overdue = 0, true

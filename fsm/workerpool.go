@@ -10,7 +10,6 @@ import (
 
 // Bounds of worker pools.
 const (
-	workerPoolGPUsMax = 1 << 16
 	workerPoolStepMax = 1024 // steps within which a change must gain what it costs
 )
 
@@ -127,8 +126,9 @@ func checkWorkerPool(name string, c *logv1.WorkerPoolSpec) *logv1.Result {
 		}
 		last = o.Degree
 	}
-	if c.Gpus < c.Options[0].Degree || c.Gpus > workerPoolGPUsMax {
-		return refuse(codeInvalidArgument, "INVALID", "worker pool %q has %d GPUs; it must have as many as its lowest degree, %d, and at most %d", name, c.Gpus, c.Options[0].Degree, workerPoolGPUsMax)
+	if most := state.WorkerPoolWorkersMax * last; c.Gpus < c.Options[0].Degree || c.Gpus > most {
+		return refuse(codeInvalidArgument, "INVALID", "worker pool %q has %d GPUs; it must have as many as its lowest degree, %d, and at most %d: it has at most %d workers, and its highest degree is %d",
+			name, c.Gpus, c.Options[0].Degree, most, state.WorkerPoolWorkersMax, last)
 	}
 	return nil
 }

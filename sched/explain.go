@@ -44,7 +44,7 @@ func Explain(v *state.State, a *state.Action, now int64) string {
 	if text := explainLimit(v, a); text != "" {
 		return text
 	}
-	if use, ok := a.Missing(); ok && a.Queue() != (state.Queue{}) {
+	if use, ok := waitsForUnits(v, a); ok {
 		return explainQuota(v, a, use, max(now, v.Meta().Now))
 	}
 	switch {
@@ -60,6 +60,16 @@ func Explain(v *state.State, a *state.Action, now int64) string {
 		return explainPinned(v, a)
 	}
 	return explainFree(v, a, pool)
+}
+
+// waitsForUnits returns what an action waits for of which quota: of one set aside, the quota whose limit
+// is too low. One set aside that no quota keeps waits for a node before it waits for units.
+func waitsForUnits(v *state.State, a *state.Action) (use state.QuotaUse, ok bool) {
+	if a.Aside {
+		return beyondLimit(v, a)
+	}
+	use, ok = a.Missing()
+	return use, ok && a.Queue() != (state.Queue{})
 }
 
 // couldStart returns a node on which an action could start, nil if there is none.

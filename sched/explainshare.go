@@ -16,7 +16,8 @@ func explainLimit(v *state.State, a *state.Action) string {
 	if limit == order.NoLimit {
 		return ""
 	}
-	s, held := v.SettingsOf(a.Namespace), v.HeldBy(a.Namespace)
+	_, forUnits := a.Missing()
+	s, held := v.SettingsOf(a.Namespace), order.HeldFor(v, a.Namespace, forUnits)
 	if limit != order.MemoryLimit {
 		held.Memory = 0 // open trajectories keep nothing else from it
 	}
@@ -29,6 +30,9 @@ func explainLimit(v *state.State, a *state.Action) string {
 	switch limit {
 	case order.RunningLimit:
 		text = fmt.Sprintf("waits for its namespace %s: it runs %d of at most %d actions", v.Namespace(a.Namespace).Name, held.Running, s.RunningMax)
+		if n := held.Promised.Running; forUnits && n > 0 {
+			text += fmt.Sprintf("; waiting for a node before it: %d", n)
+		}
 	case order.CoresLimit:
 		text = fmt.Sprintf("waits for its namespace %s: it holds %d of at most %d cores, and %s needs %d", v.Namespace(a.Namespace).Name, held.Cores, s.CoresMax, what, n*a.CoresMin)
 		if resumed := held.Resuming + held.Limited; resumed > 0 {

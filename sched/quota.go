@@ -1,6 +1,8 @@
 package sched
 
 import (
+	"slices"
+
 	"rota/fsm/state"
 	"rota/sched/order"
 	"rota/sched/place"
@@ -14,7 +16,8 @@ const readAhead = 8
 // unless namespaces share it:
 // the first action that has to wait holds up all the others. Gone by are only those
 // whose trajectory is ending. Set aside are those that nothing could be given to:
-// their pool is halted, or an operator has lowered the limit below what they ask for.
+// their pool is halted, no usable node could hold them, or an operator has lowered a limit below what
+// they ask for.
 type quotaPass struct {
 	view *state.State
 	id   state.QuotaID
@@ -43,7 +46,9 @@ func (p *quotaPass) Next() (Decision, bool) {
 			p.turn.skip(a)
 			continue
 		}
-		if ok, _ := servable(p.view, a); !ok {
+		ok, steps := servable(p.view, a)
+		p.turn.queue.examined += max(0, steps-1) // its row is counted already
+		if !ok {
 			p.turn.skip(a)
 			return Decision{Aside: a}, true
 		}
@@ -57,20 +62,42 @@ func (p *quotaPass) Next() (Decision, bool) {
 	}
 }
 
-// servable reports whether what an action waits for next could ever be given to it
-// as things are: units of a quota, or else a node of its pool. What was looked at is
-// in steps.
+// servable reports whether an action could ever be served as things are: each quota that it waits for
+// has as many units, and a usable node of its pool could hold it. Below feature level 3, an action that
+// waits for units is judged by the next quota alone. What was looked at is in steps.
 func servable(v *state.State, a *state.Action) (ok bool, steps int) {
-	if paused(v, a) {
+	next, waits := a.Missing()
+	switch {
+	case paused(v, a):
+		return false, 1
+	case waits && v.Pool(a.Pool).Halted != "":
+		return false, 1
+	case waits && v.Meta().Level < LevelResizing:
+		return next.Units <= v.Quota(next.Quota).Limit, 1
+	}
+	if _, beyond := beyondLimit(v, a); beyond {
 		return false, 1
 	}
-	if use, waits := a.Missing(); waits {
-		return use.Units <= v.Quota(use.Quota).Limit && v.Pool(a.Pool).Halted == "", 1
-	}
-	if a.Gang != 0 {
+	switch {
+	case waits && a.Trajectory != 0: // it has its node
+		return true, 1
+	case a.Gang != 0:
 		return gangServable(v, a)
 	}
 	return place.Servable(v, a)
+}
+
+// beyondLimit returns the first quota that an action waits for whose limit is below what it asks for.
+func beyondLimit(v *state.State, a *state.Action) (use state.QuotaUse, ok bool) {
+	if a.Needs == nil {
+		return use, false
+	}
+	waits := a.Needs.Quotas[a.QuotasHeld:]
+	i := slices.IndexFunc(waits, func(u state.QuotaUse) bool { return u.Units > v.Quota(u.Quota).Limit })
+	if i < 0 {
+		return use, false
+	}
+	return waits[i], true
 }
 
 // Recalled returns the actions that waited aside, in the room of a queue behind an

@@ -67,7 +67,8 @@ func LimitOf(v *state.State, a *state.Action) order.Limit {
 	if !v.AnySettings() {
 		return order.NoLimit
 	}
-	return order.Exceeds(v.SettingsOf(a.Namespace), v.HeldBy(a.Namespace), a)
+	_, forUnits := a.Missing()
+	return order.Exceeds(v.SettingsOf(a.Namespace), order.HeldFor(v, a.Namespace, forUnits), a)
 }
 
 // within returns the width of an action that starts, as far as the cores go that its namespace may

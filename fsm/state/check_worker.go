@@ -21,7 +21,7 @@ func (s *State) checkWorker(w *Worker) error {
 		return fmt.Errorf("worker %s is of policy %q, which does not exist", w.Name, w.Policy)
 	case len(w.Profile) == 0 || len(w.Profile) > WorkerPointsMax || w.Slots > WorkerSlotsMax || w.Degree == 0:
 		return fmt.Errorf("worker %s has %d points, %d slots and %d GPUs", w.Name, len(w.Profile), w.Slots, w.Degree)
-	case (w.RetryAt != 0) != (w.Message != "") || w.RetryAt != 0 && w.Failures == 0 && !w.Starting || w.Starting && w.RetryAt == 0:
+	case (w.RetryAt != 0) != (w.Message != "") || w.RetryAt != 0 && w.Failures == 0 && !w.Starting:
 		return fmt.Errorf("worker %s is tried again at %d after %d failures, starting %v: %q", w.Name, w.RetryAt, w.Failures, w.Starting, w.Message)
 	case stale != (w.LeaveAt != 0 || w.Overdue) || w.LeaveAt != 0 && w.Overdue:
 		return fmt.Errorf("worker %s has version %d, stale %v, and its trajectories leave at %d, overdue %v", w.Name, w.Version, stale, w.LeaveAt, w.Overdue)

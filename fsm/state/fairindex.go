@@ -51,6 +51,7 @@ var shareIndexes = []index{
 	ordered("waiting", func(x *indexes) *set[waitingOf] { return &x.waiting }, waitingOf.less),
 	mapped("held", func(x *indexes) *dict[NamespaceID, Held] { return &x.held }),
 	mapped("promised", func(x *indexes) *dict[NamespaceID, Promised] { return &x.promised }),
+	mapped("equipped", func(x *indexes) *dict[NamespaceID, Promised] { return &x.equipped }),
 }
 
 // keepShares builds the indexes by namespace when namespaces begin to share, which takes a walk
@@ -171,27 +172,54 @@ func (p Promised) Plus(a *Action, by int) Promised {
 	return p
 }
 
-// countPromised counts an action in place of the row before; nil: there was none. The first of a gang
-// stands for all.
+// Sum is what two groups of actions need together.
+func (p Promised) Sum(o Promised) Promised {
+	return Promised{Running: p.Running + o.Running, Cores: p.Cores + o.Cores, GPUs: p.GPUs + o.GPUs, Memory: p.Memory + o.Memory}
+}
+
+// reserves: nodes are reserved for the action. The first of a gang stands for all.
+func (r *Action) reserves() bool {
+	return r.State == ActionQueued && r.ReservedOn != 0 && (r.Gang == 0 || r.Gang == r.ID)
+}
+
+// equipped: the action has all its units of quotas, and waits for a node that is not reserved for it.
+func (r *Action) equipped() bool {
+	return r.State == ActionQueued && !r.Aside && r.ReservedOn == 0 && r.QuotasHeld > 0 && r.missing() == 0
+}
+
+// countPromised counts an action in place of the row before; nil: there was none.
 func (s *State) countPromised(old, r *Action) {
-	if !db(s).index.shares {
+	if x := &db(s).index; x.shares {
+		countIf(&x.promised, old, r, (*Action).reserves)
+		countIf(&x.equipped, old, r, (*Action).equipped)
+	}
+}
+
+// countIf counts what an action needs in place of the row before, where a condition is met.
+func countIf(needs *dict[NamespaceID, Promised], old, r *Action, met func(*Action) bool) {
+	was, is := old != nil && met(old), met(r)
+	if was == is {
 		return
 	}
-	promised := func(a *Action) bool {
-		return a != nil && a.State == ActionQueued && a.ReservedOn != 0 && (a.Gang == 0 || a.Gang == a.ID)
+	a, by := r, 1
+	if was {
+		a, by = old, -1
 	}
-	if was, is := promised(old), promised(r); was != is {
-		a, by := r, 1
-		if was {
-			a, by = old, -1
-		}
-		p, _ := db(s).index.promised.Get(a.Namespace)
-		if p = p.Plus(a, by); p == (Promised{}) {
-			db(s).index.promised.Delete(a.Namespace)
-		} else {
-			db(s).index.promised.Set(a.Namespace, p)
-		}
+	p, _ := needs.Get(a.Namespace)
+	if p = p.Plus(a, by); p == (Promised{}) {
+		needs.Delete(a.Namespace)
+	} else {
+		needs.Set(a.Namespace, p)
 	}
+}
+
+// HeldWithUnits is HeldBy, and what queued actions need at least that have their units of quotas: no
+// others of the namespace get units that these leave no room for.
+func (s *State) HeldWithUnits(id NamespaceID) Held {
+	h := s.HeldBy(id)
+	equipped, _ := db(s).index.equipped.Get(id)
+	h.Promised = h.Promised.Sum(equipped)
+	return h
 }
 
 // countWaiting counts a queued action.

@@ -37,6 +37,8 @@ type indexes struct {
 	held    dict[NamespaceID, Held]
 	// promised is what is promised to actions for which nodes are reserved; it is kept with those.
 	promised dict[NamespaceID, Promised]
+	// equipped is what actions need that have their quotas and wait for a node; it is kept with those.
+	equipped dict[NamespaceID, Promised]
 	// resumed has the attempts that wait to go on, by namespace, resumedCores the cores that they lack.
 	resumed      set[resumed]
 	resumedCores dict[NamespaceID, resumedCores]

@@ -62,8 +62,8 @@ type Worker struct {
 	Overdue bool
 	// OutputTokens is what it generated since it was registered.
 	OutputTokens uint64
-	// Pool is the name of the worker pool that started it; empty: none did. Starting: its engine
-	// starts, until RetryAt or until it is said to be up.
+	// Pool is the name of the worker pool that started it; empty: none did. Starting: it was
+	// not said to be up since it was registered. How long that takes is measured for the pool.
 	Pool     string
 	Starting bool
 }

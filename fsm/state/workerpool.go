@@ -13,6 +13,8 @@ const (
 	WorkerPoolNameBytesMax = 96
 	// WorkerPoolMembersMax bounds the workers of a pool, those that leave included.
 	WorkerPoolMembersMax = 512
+	// WorkerPoolWorkersMax bounds those of them that are planned: as many others may leave.
+	WorkerPoolWorkersMax = WorkerPoolMembersMax / 2
 	// WorkerPoolOptionsMax bounds the degrees that workers of a pool may have.
 	WorkerPoolOptionsMax = 8
 	// WorkerPoolDegreeMax is the highest degree: the largest chunk that an action can have.

@@ -83,6 +83,29 @@ func (t *trajectory) asks() (cores uint32, bandwidth uint64) {
 	return cores, bandwidth
 }
 
+// gaveBack: the action went aside, and its units of quotas went back to others. No event says so.
+func (m *Model) gaveBack(a *action) bool {
+	row, t := m.s.Action(a.ID), m.trajectories[a.Trajectory]
+	return m.level >= levelResizing && a.State == state.ActionQueued && a.QuotasHeld > 0 &&
+		row != nil && row.Aside && row.QuotasHeld == 0 && (t == nil || !t.Paused()) && !m.servable(a)
+}
+
+// learnUnitsBack takes over who gave units of quotas back to wait aside.
+func (m *Model) learnUnitsBack() {
+	for _, q := range m.quotaList {
+		for _, c := range slices.Clone(q.calls) {
+			if a := c.action; a != nil && m.gaveBack(a) {
+				m.queueOf(a).remove(a)
+				m.giveBack(a)
+				a.joined = m.applied
+				m.queueOf(a).add(a)
+				m.touchAction(a)
+				m.touchPool(a.pool)
+			}
+		}
+	}
+}
+
 // compareAside judges who waits aside in a pool. Whoever is to be looked at by work that
 // is left over may be there a while longer.
 func (m *Model) compareAside(p *pool) error {

@@ -229,7 +229,17 @@ func (m *Model) learnTakes() error {
 // cannotTake: nothing could be given to it, whatever is free.
 func (m *Model) cannotTake(a *action) bool {
 	u := a.missing()
-	return a.pool.halted || m.ending(a) || u.units > u.quota.limit
+	return a.pool.halted || m.ending(a) || u.units > u.quota.limit || m.level >= levelResizing && m.wouldGoAside(a)
+}
+
+// wouldGoAside: whatever it is given first, a later quota or all nodes are too small for it.
+func (m *Model) wouldGoAside(a *action) bool {
+	for _, u := range a.uses[a.QuotasHeld:] {
+		if u.units > u.quota.limit {
+			return true
+		}
+	}
+	return a.Trajectory == 0 && !slices.ContainsFunc(a.pool.nodes, func(n *node) bool { return n.usable() && n.couldHold(&a.Action) })
 }
 
 // tookLater returns a younger action that was given units of a quota, though an
@@ -247,7 +257,23 @@ func (m *Model) tookLater(q *quota, older *action) *action {
 
 // mayTake: the other side cannot see more than it allows of the key.
 func (m *Model) mayTake(q *quota, a *action, key uint32) bool {
-	return !m.cannotTake(a) && !q.halted && key < q.keys && q.allows(key, a.missing().units, q.counted(key, m.now, false), m.now)
+	return !m.cannotTake(a) && !m.fullBeside(a) && !q.halted && key < q.keys && q.allows(key, a.missing().units, q.counted(key, m.now, false), m.now)
+}
+
+// fullBeside: the namespace of an action runs as many as it may, with those that have all they need of
+// quotas and wait for a node.
+func (m *Model) fullBeside(a *action) bool {
+	most := int(m.settingsOf(a.Namespace).RunningMax)
+	if most == 0 {
+		return false
+	}
+	n := m.holds(a.Namespace).Running
+	for _, b := range m.actions {
+		if b.Namespace == a.Namespace && b.State == state.ActionQueued && len(b.uses) > 0 && b.missing() == nil && !m.aside(b) {
+			n++
+		}
+	}
+	return n >= most
 }
 
 func (m *Model) take(q *quota, a *action, key uint32) {

@@ -265,7 +265,7 @@ func (m *Model) scaleRewards() error {
 
 func (m *Model) scaleReward(r *state.Reward) error {
 	r.Gateways = slices.DeleteFunc(slices.Clone(r.Gateways), func(g state.RewardGateway) bool { return m.now-g.At >= rewardGatewayFor })
-	m.giveUpLate(r)
+	late := m.giveUpLate(r)
 	of := func(s state.ReplicaState, current bool) (list []*state.Replica) {
 		for _, p := range m.replicasOf(r.Name) {
 			if p.State == s && (p.Generation == r.Generation) == current {
@@ -277,6 +277,9 @@ func (m *Model) scaleReward(r *state.Reward) error {
 	starting, ready := of(state.ReplicaStarting, true), of(state.ReplicaReady, true)
 	start, drain := m.decideReplicas(r, len(starting), len(ready))
 	leaving := append(slices.Clone(starting), ready...)[:drain]
+	if p := m.holdsUp(r, late); p != nil && len(ready) < int(r.Wanted) {
+		leaving = append(leaving, p)
+	}
 	if len(ready) >= int(r.Wanted) {
 		leaving = append(append(leaving, of(state.ReplicaReady, false)...), of(state.ReplicaStarting, false)...)
 	}
@@ -303,20 +306,42 @@ func (m *Model) scaleReward(r *state.Reward) error {
 	return nil
 }
 
-// giveUpLate: a replica that has run for so long, and that no gateway could call, has failed.
-func (m *Model) giveUpLate(r *state.Reward) {
+// holdsUp returns the oldest replica of an older generation if a new one waits for what it holds: that one
+// comes next in its queue, no new one has failed or begun, and no old one leaves already.
+func (m *Model) holdsUp(r *state.Reward, late *action) (old *state.Replica) {
+	if late == nil || r.Failures != 0 || m.aside(late) || slices.ContainsFunc(m.queueOf(late).waiting, func(b *action) bool { return b.ID < late.ID && !m.aside(b) }) {
+		return nil
+	}
+	for _, p := range m.replicasOf(r.Name) {
+		begun := m.actions[p.Action].State == state.ActionRunning && p.State == state.ReplicaStarting
+		switch {
+		case p.Generation == r.Generation && begun, p.Generation != r.Generation && p.State == state.ReplicaDraining:
+			return nil
+		case p.Generation != r.Generation && old == nil:
+			old = p
+		}
+	}
+	return old
+}
+
+// giveUpLate: a replica that has run for so long, and that no gateway could call, has failed. It returns
+// the oldest new one that has been queued for so long.
+func (m *Model) giveUpLate(r *state.Reward) (late *action) {
 	for _, p := range m.replicasOf(r.Name) {
 		if p.State != state.ReplicaStarting || p.EndAt > m.now {
 			continue
 		}
 		a := m.actions[p.Action]
 		if len(r.Gateways) == 0 || a.State != state.ActionRunning {
-			p.EndAt = m.now + r.StartNS
+			if p.EndAt = m.now + r.StartNS; late == nil && a.State == state.ActionQueued && p.Generation == r.Generation {
+				late = a
+			}
 		} else if p.EndAt = a.StartedAt + r.StartNS; p.EndAt <= m.now {
 			p.State = state.ReplicaDraining
 			m.replicaFailed(r)
 		}
 	}
+	return late
 }
 
 // decideReplicas says how many replicas start and drain.

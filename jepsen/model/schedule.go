@@ -14,6 +14,7 @@ func (m *Model) schedule() error {
 		return err
 	}
 	for {
+		m.learnUnitsBack()
 		if err := m.learnTakes(); err != nil {
 			return err
 		}

@@ -19,7 +19,7 @@ const (
 	workerPoolMembers   = 512
 	workerPoolOptions   = 8
 	workerPoolPortMax   = 65472
-	workerPoolGPUsMax   = 65536
+	workerPoolPlanned   = 256
 	workerPoolStepsMax  = 1024
 	workerPoolSetUpMax  = 3600 * 1_000_000_000
 	workerPoolDegreeMax = 8
@@ -71,7 +71,7 @@ func (m *Model) declareWorkerPool(name string, old *state.WorkerPool, c *logv1.W
 	v.refuse(c.Start == nil || c.Start.TrajectoryId != 0 || c.Start.GetNeeds().GetGpus() == nil || c.Start.AttemptsMax > 1 || c.Start.SizeVT() > hookBytesMax, "INVALID")
 	v.refuse(c.Dialect > 3 || c.Port < 1 || c.Port > workerPoolPortMax, "INVALID")
 	v.refuse(c.SetUpNs < 0 || c.SetUpNs > workerPoolSetUpMax || c.PayBackSteps > workerPoolStepsMax, "INVALID")
-	v.refuse(len(c.Options) < 1 || len(c.Options) > workerPoolOptions || c.Gpus > workerPoolGPUsMax, "INVALID")
+	v.refuse(len(c.Options) < 1 || len(c.Options) > workerPoolOptions, "INVALID")
 	start, _ := c.Start.MarshalVT()
 	p := &state.WorkerPool{
 		Name: name, Policy: c.Policy, Namespace: c.Namespace, Start: start, GPUs: c.Gpus, Dialect: uint8(max(c.Dialect, 1)), Port: c.Port,
@@ -90,6 +90,7 @@ func (m *Model) declareWorkerPool(name string, old *state.WorkerPool, c *logv1.W
 		v.refuse(!sound, "INVALID")
 		p.Options = append(p.Options, state.WorkerPoolOption{Degree: o.Degree, Slots: o.Slots, Cost: o.Cost, Profile: profile, Prefill1kNS: o.Prefill_1KNs})
 	}
+	v.refuse(c.Gpus > workerPoolPlanned*before, "INVALID")
 	v.refuse(old == nil && len(m.workers.pools) >= workerPoolsMax, "TOO_MANY_WORKER_POOLS")
 	v.refuse(m.namespaces[orDefault(c.Namespace)] == 0, "NAMESPACE_NOT_FOUND")
 	m.named(&v, c.Policy)

@@ -133,10 +133,13 @@ func (m *Model) registerWorker(c *logv1.RegisterWorker, got *logv1.Result) error
 		Cost: c.Cost, Slots: c.Slots, Prefill1kNS: c.Prefill_1KNs, Version: c.Version, RegisteredAt: m.now,
 		Pool: c.Pool, Profile: profile,
 	}
-	if w.Starting = c.StartNs != 0; w.Starting {
+	if w.Starting = c.StartNs != 0; c.StartNs != 0 {
 		w.RetryAt, w.Message = m.now+c.StartNs, "its engine starts"
 	}
 	old := m.workers.all[c.Name]
+	if c.Pool != "" { // how long it takes is unknown until somebody says that it is up
+		w.Starting = w.Starting || old == nil || old.Starting
+	}
 	v.refuse(old == nil && len(m.workers.all) >= workersMax, "TOO_MANY_WORKERS")
 	m.named(&v, c.Policy)
 	if ok, err := v.judge(got); !ok {
@@ -180,7 +183,7 @@ func (m *Model) updateWorker(c *logv1.UpdateWorker, got *logv1.Result) error {
 		w.Version = *c.Version
 	}
 	if c.Up {
-		if w.Starting {
+		if w.Starting && w.OutputTokens == 0 {
 			m.measureStart(w)
 		}
 		w.RetryAt, w.Message, w.Failures, w.Starting = 0, "", 0, false
@@ -432,7 +435,7 @@ func (m *Model) fireWorkers(left bool) {
 	for _, w := range m.workers.all {
 		now := m.s.Worker(w.Name)
 		if w.RetryAt != 0 && w.RetryAt <= m.now && !(left && now != nil && now.RetryAt == w.RetryAt) {
-			w.RetryAt, w.Message, w.Starting = 0, "", false
+			w.RetryAt, w.Message = 0, ""
 			m.budget--
 		}
 		if w.LeaveAt != 0 && w.LeaveAt <= m.now && !(left && now != nil && now.LeaveAt == w.LeaveAt) {

@@ -103,7 +103,7 @@ func NewFair(view *state.State, resource state.Queue, queues []state.Queue, ahea
 func (f *Fair) newLine(resource state.Queue, queues []state.Queue, ns state.NamespaceID) fairLine {
 	clocks := f.view.Clocks(resource)
 	k := clocks.Clock(ns)
-	l := fairLine{namespace: ns, settings: f.view.SettingsOf(ns), tag: k.Lead, held: f.view.HeldBy(ns), queues: make([]fairQueue, len(queues))}
+	l := fairLine{namespace: ns, settings: f.view.SettingsOf(ns), tag: k.Lead, held: HeldFor(f.view, ns, resource.Kind == state.QuotaQueue), queues: make([]fairQueue, len(queues))}
 	if clocks != nil {
 		l.meanUS = heldUS(clocks, k)
 	} else if resource != (state.Queue{}) {
@@ -113,6 +113,15 @@ func (f *Fair) newLine(resource state.Queue, queues []state.Queue, ns state.Name
 		l.queues[j] = fairQueue{key: queues[j], ended: true}
 	}
 	return l
+}
+
+// HeldFor returns what a namespace holds beside an action that is to start, or is to get units of a
+// quota: then those that have units and wait for a node count too.
+func HeldFor(view *state.State, ns state.NamespaceID, forUnits bool) state.Held {
+	if forUnits {
+		return view.HeldWithUnits(ns)
+	}
+	return view.HeldBy(ns)
 }
 
 func (f *Fair) find(ns state.NamespaceID) (i int, known bool) {

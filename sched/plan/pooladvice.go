@@ -49,12 +49,12 @@ func AdvisePool(v *state.State, p *state.WorkerPool) (PoolAdvice, error) {
 		return advice, err
 	}
 	t := partition.Trajectories{Lengths: lengths}
-	var a degrees.Allocator
+	a := degrees.Allocator{WorkersMost: state.WorkerPoolWorkersMax}
 	chosen, err := a.Choose(t, options, int(p.GPUs), degrees.Doubt)
 	if err != nil {
 		return advice, fmt.Errorf("choose degrees for worker pool %s: %w", p.Name, err)
 	}
-	for _, o := range chosen.Options[:min(len(chosen.Options), state.WorkerPoolMembersMax/2)] {
+	for _, o := range chosen.Options {
 		advice.Degrees = append(advice.Degrees, p.Options[o].Degree)
 	}
 	advice.PlannedNS = chosen.ExpectedNS

@@ -107,3 +107,20 @@ func TestAdviceForMoreThanIsPlanned(t *testing.T) {
 		t.Errorf("advice for 33,000 trajectories: %+v", a)
 	}
 }
+
+// TestAdviceUsesAllGPUs: where as many workers of the best degree as there are GPUs for are too many, the
+// pool has fewer workers with more GPUs each, and none is idle.
+func TestAdviceUsesAllGPUs(t *testing.T) {
+	s, p := poolOf(make([]uint64, 2048)...)
+	p.GPUs, p.Options = 2*state.WorkerPoolWorkersMax, p.Options[:2]
+	for i := range p.Options {
+		p.Options[i].Slots = 4 // 512 workers of degree 1 would have room for all at once
+	}
+	a, gpus := advise(t, s, p), uint32(0)
+	for _, degree := range a.Degrees {
+		gpus += degree
+	}
+	if gpus != p.GPUs || len(a.Degrees) > state.WorkerPoolWorkersMax {
+		t.Errorf("%d workers have %d of %d GPUs", len(a.Degrees), gpus, p.GPUs)
+	}
+}

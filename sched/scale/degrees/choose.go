@@ -32,7 +32,8 @@ type Choice struct {
 // Choose finds degrees with which trajectories end early if the batch of a worker shrinks as they
 // end (partition.Planner.Drain). Its candidates are the degrees of Allocate, and each degree for all
 // workers, as many as the budget has; a bounded search merges and splits workers of the best one.
-// By ExpectedNS, the choice is never worse than a candidate. It need not be the optimum.
+// By ExpectedNS, the choice is never worse than a candidate. It need not be the optimum. Where Allocate has
+// more workers than WorkersMost, those with the highest degrees are a candidate.
 //
 // doubt is from 0 to 100: the percentage by which times count that hold if lengths are not known when
 // trajectories are placed. 0 trusts predictions.
@@ -78,13 +79,19 @@ func (a *Allocator) candidates(exact Allocation, budget int) [][]int {
 	for _, w := range exact.Workers {
 		of = append(of, w.Option)
 	}
-	out := [][]int{a.filled(of, budget)}
+	a.sort(of)
+	out := [][]int{a.filled(of[:min(len(of), a.most())], budget)}
 	for i := range a.options {
 		if n := budget / a.options[i].GPUs; n > 0 {
-			out = append(out, a.filled(slices.Repeat([]int{i}, min(n, partition.WorkersMax)), budget))
+			out = append(out, a.filled(slices.Repeat([]int{i}, min(n, a.most())), budget))
 		}
 	}
 	return out
+}
+
+// most is how many workers there may be.
+func (a *Allocator) most() int {
+	return min(cmp.Or(a.WorkersMost, partition.WorkersMax), partition.WorkersMax)
 }
 
 // filled adds workers of the highest degree that fits until no GPU is left for one, and sorts.
@@ -93,7 +100,7 @@ func (a *Allocator) filled(of []int, budget int) []int {
 	for _, o := range of {
 		left -= a.options[o].GPUs
 	}
-	for len(of) < partition.WorkersMax {
+	for len(of) < a.most() {
 		fits := -1
 		for i := range a.options {
 			if gpus := a.options[i].GPUs; gpus <= left && (fits < 0 || gpus > a.options[fits].GPUs) {
@@ -229,7 +236,7 @@ func (s *chooser) exchanged(of []int, option, fewer, other, more int) ([]int, bo
 		}
 		c = append(c, o)
 	}
-	if fewer > 0 || len(c)+more > partition.WorkersMax {
+	if fewer > 0 || len(c)+more > s.a.most() {
 		return nil, false
 	}
 	c = append(c, slices.Repeat([]int{other}, more)...)

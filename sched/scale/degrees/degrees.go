@@ -46,6 +46,9 @@ type Allocation struct {
 
 // Allocator allocates degrees, and keeps its memory from one to the next. Its zero value is ready.
 type Allocator struct {
+	// WorkersMost is how many workers Choose may choose; 0: as many as can be planned for.
+	WorkersMost int
+
 	runs    partition.Runs
 	options []Option
 	budget  int   // that is left
