@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +24,7 @@ import (
 	"rota/agent/tier/transfer"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
+	"rota/api/handshake"
 	"rota/api/httpx"
 	"rota/api/intake"
 	"rota/api/pki"
@@ -73,7 +73,7 @@ func (a *agent) listen() (net.Listener, error) {
 		return nil, fmt.Errorf("%w: output server listens on every interface; say which address servers are to use (Advertise)", ErrConfig)
 	}
 	conf.NextProtos = []string{"h2", "http/1.1"}
-	return tls.NewListener(l, conf), nil
+	return handshake.Listen(l, conf, a.log.Named("output")), nil
 }
 
 // serveOutput serves until the context is done.

@@ -257,7 +257,11 @@ func (s specifier) gpuEnv(env map[string]string, list []uint32) error {
 		}
 		gpus = append(gpus, int(gpu))
 		if !s.inv.GPUs.Simulated() {
-			visible = append(visible, s.inv.GPUs.UUIDs[gpu])
+			uuid := s.inv.GPUs.UUIDs[gpu]
+			if uuid == "" {
+				return fmt.Errorf("GPU %d of node %s is lost: reset it and restart the agent, or start the machine again", gpu, s.node)
+			}
+			visible = append(visible, uuid)
 		}
 	}
 	env["ROTA_GPUS"] = runtime.IDList(gpus)
@@ -271,7 +275,7 @@ func (s specifier) hidden(but []uint32) (hidden []runtime.Device) {
 		return nil
 	}
 	for i, d := range s.inv.GPUs.Devices {
-		if !slices.Contains(but, uint32(i)) {
+		if d != (inventory.Device{}) && !slices.Contains(but, uint32(i)) {
 			hidden = append(hidden, runtime.Device(d))
 		}
 	}

@@ -2,13 +2,13 @@ package agent
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 
 	"rota/agent/plan"
+	"rota/api/handshake"
 	"rota/api/httpx"
 	"rota/api/pki"
 	"rota/internal/telemetry"
@@ -38,7 +38,7 @@ func (a *agent) listenStatus() (net.Listener, error) {
 		return nil, fmt.Errorf("%w: port for metrics: %w", ErrConfig, err)
 	}
 	conf.NextProtos = []string{"h2", "http/1.1"}
-	return tls.NewListener(l, conf), nil
+	return handshake.Listen(l, conf, a.log.Named("metrics")), nil
 }
 
 // serveStatus serves that port until the context is done.

@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"net"
 	"net/http"
 	"path/filepath"
 	"testing"
@@ -132,5 +134,43 @@ func TestOnlyServersChangeGossipKeys(t *testing.T) {
 		if (err == nil) != may {
 			t.Errorf("a certificate of the role %s: %v", role, err)
 		}
+	}
+}
+
+// The ports of an agent give no connection away that has not shown its certificate: those are bounded.
+func TestSilentConnectionsAreNotAccepted(t *testing.T) {
+	files := certificates(t)
+	a := opened(t, files[pki.RoleAgent], "127.0.0.1:0")
+	a.cfg.Metrics = "127.0.0.1:0"
+	for name, listen := range map[string]func() (net.Listener, error){"output": a.listen, "metrics": a.listenStatus} {
+		t.Run(name, func(t *testing.T) {
+			l, err := listen()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			silent, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer silent.Close()
+			conf, err := pki.ClientConfig(files[pki.RoleServer], pki.RoleAgent)
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				if conn, err := tls.Dial("tcp", l.Addr().String(), conf); err == nil {
+					conn.Close()
+				}
+			}()
+			conn, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if c, ok := conn.(*tls.Conn); !ok || !c.ConnectionState().HandshakeComplete {
+				t.Errorf("%v was accepted before it showed a certificate", conn.RemoteAddr())
+			}
+		})
 	}
 }

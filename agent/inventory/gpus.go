@@ -32,6 +32,8 @@ var (
 	ErrNoGPUs   = errors.New("inventory: the machine has no GPUs that NVML knows of")
 	ErrBadGPUs  = errors.New("inventory: not GPUs")
 	errNoDriver = errors.New("inventory: NVML is not installed")
+	// errBadDriver is fatal also where GPUs are optional: the node would offer none until the next start.
+	errBadDriver = errors.New("inventory: NVML is installed and does not work; load the driver that fits it, or start the machine again after an upgrade, or declare no GPUs with --gpus none")
 )
 
 // GPUs are those of a node, all alike.
@@ -40,22 +42,29 @@ type GPUs struct {
 	Class       string
 	Count       int
 	MemoryBytes uint64 // of each
-	// UUIDs are the names that the driver knows them by, in order; none if they are
-	// simulated.
+	// UUIDs are the names that the driver knows them by, in order; empty of one that it
+	// cannot open, none if they are simulated.
 	UUIDs []string
-	// Devices are the numbers of their device files, in order; none if they are simulated, or if
-	// this machine has no such files.
+	// Devices are the numbers of their device files, in order; zero of one that the driver cannot
+	// open, none if they are simulated, or if this machine has no such files.
 	Devices []Device
 }
 
 // Device is a character device, by its numbers.
 type Device struct{ Major, Minor uint32 }
 
+// noNumber stands for the number of a GPU that the driver cannot open.
+const noNumber = -1
+
 // gpuFiles finds the device files of GPUs by the numbers that the driver has for them. If one is
 // missing, there are none.
 func gpuFiles(numbers []int, find func(path string) (Device, error)) []Device {
 	var devices []Device
 	for _, number := range numbers {
+		if number == noNumber {
+			devices = append(devices, Device{})
+			continue
+		}
 		d, err := find(fmt.Sprintf("/dev/nvidia%d", number))
 		if err != nil {
 			return nil

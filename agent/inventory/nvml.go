@@ -3,6 +3,7 @@
 package inventory
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -12,10 +13,11 @@ import (
 // nvmlGPUs asks the driver of this machine.
 func nvmlGPUs() (*GPUs, error) { return gpusOf(nvml.New()) }
 
-// gpusOf reads all GPUs, which must be alike.
+// gpusOf reads all GPUs, which must be alike. One that cannot be read keeps its number, without a UUID, so that
+// the node stays what it is: its probe finds it lost.
 func gpusOf(lib nvml.Interface) (*GPUs, error) {
 	if r := lib.Init(); r != nvml.SUCCESS {
-		return nil, fmt.Errorf("%w: %s", errNoDriver, lib.ErrorString(r))
+		return nil, cannotInit(lib, r)
 	}
 	defer lib.Shutdown()
 	n, r := lib.DeviceGetCount()
@@ -28,33 +30,48 @@ func gpusOf(lib nvml.Interface) (*GPUs, error) {
 	if n > gpusMax {
 		return nil, fmt.Errorf("%w: a node has at most %d GPUs, NVML finds %d", ErrBadGPUs, gpusMax, n)
 	}
-	all := &GPUs{Count: n}
+	all := &GPUs{Count: n, UUIDs: make([]string, n)}
+	first := -1
+	var lost error
 	for i := range n {
 		g, err := gpuAt(lib, i)
 		if err != nil {
-			return nil, err
+			lost = errors.Join(lost, err)
+			continue
 		}
-		if i == 0 {
-			all.Class, all.MemoryBytes = g.Class, g.MemoryBytes
+		if first < 0 {
+			first, all.Class, all.MemoryBytes = i, g.Class, g.MemoryBytes
 		}
 		if g.Class != all.Class || g.MemoryBytes != all.MemoryBytes {
-			return nil, fmt.Errorf("%w: GPU 0 is %s with %d bytes and GPU %d is %s with %d; the GPUs of a node must be alike: declare none with --gpus none",
-				ErrBadGPUs, all.Class, all.MemoryBytes, i, g.Class, g.MemoryBytes)
+			return nil, fmt.Errorf("%w: GPU %d is %s with %d bytes and GPU %d is %s with %d; the GPUs of a node must be alike: declare none with --gpus none",
+				ErrBadGPUs, first, all.Class, all.MemoryBytes, i, g.Class, g.MemoryBytes)
 		}
-		all.UUIDs = append(all.UUIDs, g.UUIDs...)
+		all.UUIDs[i] = g.UUIDs[0]
+	}
+	if first < 0 {
+		return nil, lost
 	}
 	all.Devices = gpuFiles(numbersOf(lib, n), deviceAt)
 	return all, nil
 }
 
+// cannotInit is why NVML cannot be used. Only a machine without its library has no driver.
+func cannotInit(lib nvml.Interface, r nvml.Return) error {
+	if r == nvml.ERROR_LIBRARY_NOT_FOUND {
+		return fmt.Errorf("%w: %s", errNoDriver, lib.ErrorString(r))
+	}
+	return fmt.Errorf("%w: %s", errBadDriver, lib.ErrorString(r))
+}
+
 // numbersOf returns the numbers that GPUs have in the names of their device files, which need not be
-// their order.
+// their order; noNumber of one that cannot be opened.
 func numbersOf(lib nvml.Interface, n int) []int {
 	var numbers []int
 	for i := range n {
 		device, r := lib.DeviceGetHandleByIndex(i)
 		if r != nvml.SUCCESS {
-			return nil
+			numbers = append(numbers, noNumber)
+			continue
 		}
 		number, r := device.GetMinorNumber()
 		if r != nvml.SUCCESS {
@@ -126,7 +143,7 @@ const notAvailable = ^uint64(0)
 // withGPU asks something of a GPU.
 func withGPU(lib nvml.Interface, uuid, what string, ask func(nvml.Device) nvml.Return) error {
 	if r := lib.Init(); r != nvml.SUCCESS {
-		return fmt.Errorf("%w: %s", errNoDriver, lib.ErrorString(r))
+		return cannotInit(lib, r)
 	}
 	defer lib.Shutdown()
 	device, r := lib.DeviceGetHandleByUUID(uuid)

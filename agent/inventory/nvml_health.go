@@ -3,7 +3,6 @@
 package inventory
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -26,7 +25,7 @@ type probe struct {
 
 func probeOf(lib nvml.Interface, uuids []string) (Probe, error) {
 	if r := lib.Init(); r != nvml.SUCCESS {
-		return nil, fmt.Errorf("%w: %s", errNoDriver, lib.ErrorString(r))
+		return nil, cannotInit(lib, r)
 	}
 	p := &probe{lib: lib, uuids: uuids, links: make([][]bool, len(uuids))}
 	for i := range p.links {

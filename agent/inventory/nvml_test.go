@@ -10,6 +10,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
+
+	"rota/agent/gpuhealth"
 )
 
 // TestMachine reads a machine with eight GPUs that go-nvml has a mock of.
@@ -58,6 +60,12 @@ func TestNoDriver(t *testing.T) {
 	if _, err := gpusOf(lib); !errors.Is(err, errNoDriver) {
 		t.Error(err)
 	}
+	for _, broken := range []nvml.Return{nvml.ERROR_LIB_RM_VERSION_MISMATCH, nvml.ERROR_DRIVER_NOT_LOADED, nvml.ERROR_UNKNOWN} {
+		lib.InitFunc = func() nvml.Return { return broken }
+		if _, err := gpusOf(lib); !errors.Is(err, errBadDriver) || errors.Is(err, errNoDriver) {
+			t.Errorf("%v: a driver that does not work: %v", broken, err)
+		}
+	}
 }
 
 // TestMemoryInUse asks for the GPU by its UUID.
@@ -88,5 +96,42 @@ func TestMemoryInUse(t *testing.T) {
 	}
 	if users, err := usersOf(lib, "GPU-1"); err != nil || !slices.Equal(users, []GPUUser{{7, 3 << 30}, {8, 0}}) {
 		t.Errorf("%+v, %v", users, err)
+	}
+}
+
+// TestALostGPUKeepsItsNumber: the node is what it was, and the probe says that the GPU is lost.
+func TestALostGPUKeepsItsNumber(t *testing.T) {
+	healthy := &mock.Device{
+		GetNameFunc:        func() (string, nvml.Return) { return "NVIDIA L4", nvml.SUCCESS },
+		GetMemoryInfoFunc:  func() (nvml.Memory, nvml.Return) { return nvml.Memory{Total: 24 << 30}, nvml.SUCCESS },
+		GetUUIDFunc:        func() (string, nvml.Return) { return "GPU-1", nvml.SUCCESS },
+		GetMinorNumberFunc: func() (int, nvml.Return) { return 1, nvml.SUCCESS },
+	}
+	all := false
+	lib := &mock.Interface{
+		InitFunc:           func() nvml.Return { return nvml.SUCCESS },
+		ShutdownFunc:       func() nvml.Return { return nvml.SUCCESS },
+		ErrorStringFunc:    func(nvml.Return) string { return "GPU is lost" },
+		EventSetCreateFunc: func() (nvml.EventSet, nvml.Return) { return nil, nvml.ERROR_NOT_SUPPORTED },
+		DeviceGetCountFunc: func() (int, nvml.Return) { return 2, nvml.SUCCESS },
+		DeviceGetHandleByIndexFunc: func(i int) (nvml.Device, nvml.Return) {
+			if i == 0 || all {
+				return nil, nvml.ERROR_GPU_IS_LOST
+			}
+			return healthy, nvml.SUCCESS
+		},
+		DeviceGetHandleByUUIDFunc: func(string) (nvml.Device, nvml.Return) { return nil, nvml.ERROR_INVALID_ARGUMENT },
+	}
+	g, err := gpusOf(lib)
+	if err != nil || g.Count != 2 || g.Class != "L4" || !slices.Equal(g.UUIDs, []string{"", "GPU-1"}) {
+		t.Fatalf("%+v, %v", g, err)
+	}
+	p, err := probeOf(lib, g.UUIDs)
+	if err != nil || !slices.Equal(p.Conditions(0), []gpuhealth.Condition{gpuhealth.Lost}) {
+		t.Errorf("%v, %v", p, err)
+	}
+	all = true
+	if g, err := gpusOf(lib); err == nil {
+		t.Errorf("no GPU can be opened: %+v", g)
 	}
 }

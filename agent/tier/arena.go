@@ -95,6 +95,27 @@ func (a *arena) free(offset, size int) {
 	a.insert(offset, size)
 }
 
+// freeBefore is how many bytes before an offset are free.
+func (a *arena) freeBefore(offset int) (free int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.byOffset.Descend(offset-1, func(start, n int) bool {
+		if start+n == offset {
+			free = n
+		}
+		return false
+	})
+	return free
+}
+
+// freeAfter is how many bytes from an offset on are free.
+func (a *arena) freeAfter(offset int) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	free, _ := a.byOffset.Get(offset)
+	return free
+}
+
 func (a *arena) usedBytes() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -45,6 +45,9 @@ type block struct {
 
 func (b *block) gone() bool { return b.entries == nil }
 
+// inUse says whether a call uses the copy in memory, which then stays where it is.
+func (b *block) inUse() bool { return b.value.refs.Load() > 1 }
+
 const (
 	// entryBytes is about what an entry and its block take of the heap, without the key.
 	entryBytes = 400

@@ -93,6 +93,7 @@ type Store struct {
 	mu      sync.Mutex
 	changed *sync.Cond // anything that a waiter may wait for
 	index   index
+	byPlace blocksByPlace
 	clean   *list.List // blocks in memory that may go at once, last used first
 	dirty   *list.List // blocks in memory that are to be demoted, last used first
 	onDisk  *list.List // blocks on disk, last used first
@@ -193,32 +194,10 @@ func (s *Store) NewValue(n uint64) (*Value, error) {
 		if v := s.arena.value(int(n)); v != nil {
 			return v, nil
 		}
-		if !s.makeRoom() {
+		if !s.makeRoom(int(n)) {
 			return nil, ErrFull
 		}
 	}
-}
-
-// makeRoom takes the block that was used least recently out of memory, or waits for the
-// demoter. It reports false if no block is in memory.
-func (s *Store) makeRoom() bool {
-	if last := s.clean.Back(); last != nil {
-		s.leaveMemory(last.Value.(*block))
-		return true
-	}
-	last := s.dirty.Back()
-	if last == nil {
-		return false
-	}
-	if !s.disk.accepts() {
-		s.leaveMemory(last.Value.(*block))
-		return true
-	}
-	s.waiters++
-	s.changed.Broadcast()
-	s.changed.Wait()
-	s.waiters--
-	return true
 }
 
 // Condition says when Set sets.
@@ -397,6 +376,7 @@ func (s *Store) touch(e *entry) {
 // enterMemory takes a value over as the copy in memory.
 func (s *Store) enterMemory(b *block, v *Value) {
 	b.value = v
+	s.byPlace.Set(v.offset, b)
 	s.queue(b)
 }
 
@@ -430,6 +410,7 @@ func (s *Store) dropMemory(b *block) {
 		return
 	}
 	s.unqueue(b)
+	s.byPlace.Delete(b.value.offset)
 	b.value.Release()
 	b.value = nil
 }

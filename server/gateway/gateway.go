@@ -18,6 +18,7 @@ import (
 	"rota/api/backoff"
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/handshake"
 	"rota/api/httpx"
 	"rota/api/pki"
 )
@@ -99,7 +100,7 @@ func Start(cfg Config) (*Gateway, error) {
 	}
 	g.listener = l
 	if conf != nil {
-		l = tls.NewListener(l, conf)
+		l = handshake.Listen(l, conf, g.logger)
 	}
 	g.http = httpx.NewServer(g.handler())
 	// A client that does not read answers no pings either, and has as long for both.

@@ -1,15 +1,13 @@
 package mux
 
 import (
-	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net"
-	"syscall"
 	"time"
 
+	"rota/api/handshake"
 	"rota/api/pki"
 )
 
@@ -46,11 +44,9 @@ func forBoth(conf *tls.Config) *tls.Config {
 	return conf
 }
 
-func (m *Mux) identifyTLS(raw *guest) (net.Conn, *listener, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), handshakeTimeout)
-	defer cancel()
-	conn := tls.Server(raw, m.tls)
-	if err := conn.HandshakeContext(ctx); err != nil {
+func (m *Mux) identifyTLS(raw *guest) (net.Conn, *handshake.Queue, error) {
+	conn, err := handshake.TLS(raw, m.tls)
+	if err != nil {
 		return nil, nil, err
 	}
 	state := conn.ConnectionState()
@@ -59,14 +55,14 @@ func (m *Mux) identifyTLS(raw *guest) (net.Conn, *listener, error) {
 	}
 	if len(state.PeerCertificates) == 0 {
 		if victim := m.guests.enter(raw); victim != nil {
-			m.warnOf("connection closed", victim, errGuests)
+			m.complaints.Warn("connection closed", victim, errGuests)
 			victim.Close()
 		}
 	}
 	return conn, m.http, nil
 }
 
-func (m *Mux) identifyPlain(raw net.Conn) (net.Conn, *listener, error) {
+func (m *Mux) identifyPlain(raw net.Conn) (net.Conn, *handshake.Queue, error) {
 	if err := raw.SetReadDeadline(time.Now().Add(firstByteTimeout)); err != nil {
 		return nil, nil, err
 	}
@@ -113,11 +109,6 @@ func (u *unread) CloseWrite() error {
 		return c.CloseWrite()
 	}
 	return nil
-}
-
-// isClosed reports whether the other side, or Close, ended the connection.
-func isClosed(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // LetIn makes the port take TLS connections without a client certificate while allow says so.

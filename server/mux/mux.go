@@ -6,25 +6,17 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
+	"rota/api/handshake"
 	"rota/api/pki"
 )
 
-const (
-	// handshakeTimeout is what a TLS client has to show who it is.
-	handshakeTimeout = 10 * time.Second
-	// firstByteTimeout is what a plain client has to send anything. HTTP clients
-	// may open connections before they need them.
-	firstByteTimeout = time.Minute
-	// pendingMax bounds the connections that have not been given away yet.
-	pendingMax = 1024
-	// warnInterval keeps a port scanner from filling the disk with warnings.
-	warnInterval = time.Second
-)
+// firstByteTimeout is what a plain client has to send anything. HTTP clients
+// may open connections before they need them.
+const firstByteTimeout = time.Minute
 
 // ErrProtocol is a connection that speaks neither Raft nor HTTP.
 var ErrProtocol = errors.New("connection speaks neither Raft nor HTTP")
@@ -33,13 +25,12 @@ var ErrProtocol = errors.New("connection speaks neither Raft nor HTTP")
 type Mux struct {
 	listener net.Listener
 	tls      *tls.Config // nil: plain text
-	logger   hclog.Logger
 
-	raft, http *listener
-	pending    *pending
+	raft, http *handshake.Queue
+	pending    *handshake.Pending
 	guests     *guests
 	closed     atomic.Bool
-	warned     atomic.Int64 // unix nanoseconds of the newest warning
+	complaints handshake.Complaints
 }
 
 // New prepares to serve l; Serve must be called. Without tlsConf, which is one
@@ -54,13 +45,13 @@ func New(l net.Listener, tlsConf *tls.Config, logger hclog.Logger) (*Mux, error)
 		tlsConf = forBoth(tlsConf)
 	}
 	return &Mux{
-		listener: l,
-		tls:      tlsConf,
-		logger:   logger.Named("mux"),
-		raft:     newListener(l.Addr()),
-		http:     newListener(l.Addr()),
-		pending:  newPending(pendingMax),
-		guests:   newGuests(),
+		listener:   l,
+		tls:        tlsConf,
+		raft:       handshake.NewQueue(l.Addr()),
+		http:       handshake.NewQueue(l.Addr()),
+		pending:    handshake.NewPending(handshake.PendingMax),
+		guests:     newGuests(),
+		complaints: handshake.Complaints{Logger: logger.Named("mux")},
 	}, nil
 }
 
@@ -82,8 +73,8 @@ func (m *Mux) Serve() error {
 			}
 			return nil
 		}
-		if exhausted(err) {
-			m.logger.Warn("cannot accept connections, trying again", "error", err)
+		if handshake.Exhausted(err) {
+			m.complaints.Logger.Warn("cannot accept connections, trying again", "error", err)
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
@@ -93,7 +84,7 @@ func (m *Mux) Serve() error {
 		if m.tls != nil {
 			conn = m.guests.wrap(conn)
 		}
-		if m.pending.add(conn) {
+		if m.pending.Add(conn) {
 			go m.route(conn)
 		} else {
 			conn.Close()
@@ -108,63 +99,32 @@ func (m *Mux) Close() error {
 	err := m.listener.Close()
 	m.raft.Close()
 	m.http.Close()
-	m.pending.close()
+	m.pending.Close()
 	return err
 }
 
 // route finds out what a connection wants and gives it away, or closes it.
 func (m *Mux) route(raw net.Conn) {
-	defer m.pending.done()
+	defer m.pending.Done()
 	conn, to, err := m.identify(raw)
 	if err == nil && to == m.raft {
 		err = keepAlive(raw)
 	}
 	if err != nil {
-		m.warn(raw, err)
+		m.complaints.Refused(raw, err)
 	}
 	// From here on nobody else may close it.
-	mine := m.pending.remove(raw)
-	if err != nil || !mine || !to.give(conn) {
+	mine := m.pending.Remove(raw)
+	if err != nil || !mine || !to.Give(conn) {
 		raw.Close()
 	}
 }
 
 // identify returns the connection as the listener that it belongs to should
 // see it.
-func (m *Mux) identify(raw net.Conn) (net.Conn, *listener, error) {
+func (m *Mux) identify(raw net.Conn) (net.Conn, *handshake.Queue, error) {
 	if g, ok := raw.(*guest); ok {
 		return m.identifyTLS(g)
 	}
 	return m.identifyPlain(raw)
-}
-
-// warn logs why a connection was turned away. One that was merely idle, or
-// closed by its client, is nobody's problem.
-func (m *Mux) warn(raw net.Conn, err error) {
-	var timeout net.Error
-	if errors.As(err, &timeout) && timeout.Timeout() || isClosed(err) {
-		m.logger.Trace("connection closed before it was used", "peer", raw.RemoteAddr(), "error", err)
-		return
-	}
-	m.warnOf("connection refused", raw, err)
-}
-
-// warnOf logs a warning, and as a debug message what comes too soon after one.
-func (m *Mux) warnOf(what string, raw net.Conn, err error) {
-	now, last := time.Now().UnixNano(), m.warned.Load()
-	if now-last < int64(warnInterval) || !m.warned.CompareAndSwap(last, now) {
-		m.logger.Debug(what, "peer", raw.RemoteAddr(), "error", err)
-		return
-	}
-	m.logger.Warn(what, "peer", raw.RemoteAddr(), "error", err)
-}
-
-// exhausted reports whether the error passes when others close connections.
-func exhausted(err error) bool {
-	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/hashicorp/raft"
 	"go.uber.org/goleak"
 
+	"rota/api/handshake"
 	"rota/api/httpx"
 	"rota/api/pki"
 )
@@ -237,10 +238,7 @@ func TestWithoutTLSOnlyLoopbackIsServed(t *testing.T) {
 }
 
 func TestTooManySilentConnectionsPushOutTheOldest(t *testing.T) {
-	p := open(t, nil)
-	p.pending.mu.Lock()
-	p.pending.limit = 2
-	p.pending.mu.Unlock()
+	p := open(t, nil, func(m *Mux) { m.pending = handshake.NewPending(2) })
 	var silent []net.Conn
 	for range 3 {
 		conn, err := net.Dial("tcp", p.addr)

@@ -121,7 +121,7 @@ func (c *conn) authenticate(user, password string) bool {
 		c.fail("WRONGPASS invalid username-password pair or user is disabled.")
 		return false
 	}
-	c.authenticated = true
+	c.server.know(c)
 	return true
 }
 

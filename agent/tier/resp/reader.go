@@ -66,28 +66,35 @@ func isValue(name string, i int) bool {
 	return false
 }
 
+// limits bound a command: the number of its arguments, and the bytes of all that are no values. A stranger
+// that asks for more is not understood.
+type limits struct {
+	args, bytes int
+	stranger    bool
+}
+
 // allocate returns memory for a value of n bytes.
 type allocate func(n uint64) (*tier.Value, error)
 
 // readCommand reads one command; nil for an empty line. Its values are to be released,
 // also when it fails.
-func readCommand(r *bufio.Reader, memory allocate) (*command, error) {
+func readCommand(r *bufio.Reader, left limits, memory allocate) (*command, error) {
 	line, err := readLine(r)
 	if err != nil {
 		return nil, err
 	}
 	if len(line) == 0 || line[0] != '*' {
-		return inline(string(line)), nil
+		return inline(string(line), left)
 	}
 	n, err := strconv.Atoi(string(line[1:]))
-	if err != nil || n > argsMax {
-		return nil, protocolError("invalid multibulk length")
+	if err != nil || n > left.args {
+		return nil, left.tooMany("invalid multibulk length")
 	}
 	if n <= 0 {
 		return nil, nil
 	}
 	c := &command{}
-	for i, left := 0, argsBytesMax; i < n; i++ {
+	for i := range n {
 		if err := c.readArg(r, i, &left, memory); err != nil {
 			c.release()
 			return nil, err
@@ -96,10 +103,21 @@ func readCommand(r *bufio.Reader, memory allocate) (*command, error) {
 	return c, nil
 }
 
-func inline(line string) *command {
+// tooMany is why a command is not read that is beyond the limits.
+func (l limits) tooMany(why string) error {
+	if l.stranger {
+		why = "unauthenticated " + strings.TrimPrefix(why, "invalid ")
+	}
+	return protocolError(why)
+}
+
+func inline(line string, left limits) (*command, error) {
 	fields := strings.Fields(line)
 	if len(fields) == 0 {
-		return nil
+		return nil, nil
+	}
+	if len(fields) > left.args || left.stranger && len(line) > left.bytes {
+		return nil, left.tooMany("invalid inline request")
 	}
 	c := &command{name: strings.ToLower(fields[0])}
 	for i := range fields {
@@ -108,11 +126,11 @@ func inline(line string) *command {
 		}
 		c.args = append(c.args, []byte(fields[i]))
 	}
-	return c
+	return c, nil
 }
 
-// readArg reads argument i. left is how many bytes arguments may still have.
-func (cmd *command) readArg(r *bufio.Reader, i int, left *int, memory allocate) error {
+// readArg reads argument i. left is what arguments may still have.
+func (cmd *command) readArg(r *bufio.Reader, i int, left *limits, memory allocate) error {
 	line, err := readLine(r)
 	if err != nil {
 		return err
@@ -121,8 +139,8 @@ func (cmd *command) readArg(r *bufio.Reader, i int, left *int, memory allocate) 
 		return protocolError(fmt.Sprintf("expected '$', got '%.1s'", line))
 	}
 	n, err := strconv.Atoi(string(line[1:]))
-	if err != nil || n < 0 || n > drainMax {
-		return protocolError("invalid bulk length")
+	if err != nil || n < 0 || n > drainMax || left.stranger && n > left.bytes {
+		return left.tooMany("invalid bulk length")
 	}
 	var arg []byte
 	var value *tier.Value
@@ -132,11 +150,11 @@ func (cmd *command) readArg(r *bufio.Reader, i int, left *int, memory allocate) 
 		if value, cmd.refuse = memory(uint64(n)); value != nil {
 			arg = value.Bytes()
 		}
-	case n > tier.KeyBytesMax || n > *left:
+	case n > tier.KeyBytesMax || n > left.bytes:
 		cmd.refuse = fmt.Errorf("argument of %d bytes: %w of %d, and of %d for all but values", n, tier.ErrTooLarge, tier.KeyBytesMax, argsBytesMax)
 	default:
 		arg = make([]byte, n)
-		*left -= n
+		left.bytes -= n
 	}
 	cmd.values = append(cmd.values, value)
 	if cmd.args = append(cmd.args, arg); value != nil {

@@ -66,6 +66,8 @@ type Server struct {
 	mu      sync.Mutex
 	nextID  int64
 	conns   map[*conn]struct{}
+	// strangers are those of conns that have not given the password.
+	strangers map[*conn]struct{}
 }
 
 // Serve answers clients until the context ends, and closes the listener.
@@ -73,7 +75,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if s.Logger == nil {
 		s.Logger = hclog.NewNullLogger()
 	}
-	s.started, s.conns = time.Now(), map[*conn]struct{}{}
+	s.started, s.conns, s.strangers = time.Now(), map[*conn]struct{}{}, map[*conn]struct{}{}
 	if s.ioMax == 0 {
 		s.ioMax = ioMax
 	}
@@ -114,13 +116,16 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 func (s *Server) add(nc net.Conn) *conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.conns) >= connectionsMax {
+	if !s.makePlace() {
 		return nil
 	}
 	s.nextID++
 	c := &conn{server: s, store: s.Store, conn: nc, id: s.nextID, authenticated: s.Password == ""}
 	c.in = bufio.NewReaderSize(c, bufferBytes)
 	s.conns[c] = struct{}{}
+	if !c.authenticated {
+		s.strangers[c] = struct{}{}
+	}
 	return c
 }
 
@@ -128,7 +133,13 @@ func (s *Server) remove(c *conn) {
 	_ = c.conn.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.forget(c)
+}
+
+// forget takes a connection out of the account. The caller holds Server.mu.
+func (s *Server) forget(c *conn) {
 	delete(s.conns, c)
+	delete(s.strangers, c)
 }
 
 func (s *Server) closeAll() {
@@ -171,7 +182,7 @@ func (c *conn) Read(b []byte) (int, error) {
 
 func (c *conn) flush() error {
 	if len(c.out) > 0 && c.err == nil {
-		_ = c.conn.SetWriteDeadline(time.Now().Add(c.server.ioMax))
+		_ = c.conn.SetWriteDeadline(time.Now().Add(c.patience()))
 		_, c.err = c.conn.Write(c.out)
 	}
 	c.out = c.out[:0] // also for a client that is gone, or the rest of an answer would pile up
@@ -185,17 +196,31 @@ func (c *conn) bound() {
 	}
 }
 
-// hurry bounds how long the rest of a command may take.
-func (c *conn) hurry() { _ = c.conn.SetReadDeadline(time.Now().Add(c.server.ioMax)) }
+// hurry bounds how long the rest of a command may take. A stranger gets no more time.
+func (c *conn) hurry() {
+	if c.authenticated {
+		_ = c.conn.SetReadDeadline(time.Now().Add(c.patience()))
+	}
+}
+
+// rest lets the client take its time before the next command, unless it is a stranger.
+func (c *conn) rest() {
+	if c.authenticated {
+		_ = c.conn.SetReadDeadline(time.Time{})
+	}
+}
 
 // serve answers commands until the client goes.
 func (c *conn) serve() {
+	if !c.authenticated {
+		_ = c.conn.SetReadDeadline(time.Now().Add(c.patience()))
+	}
 	for !c.quit && c.err == nil {
 		if _, err := c.in.Peek(1); err != nil {
 			return
 		}
 		c.hurry()
-		cmd, err := readCommand(c.in, c.memory)
+		cmd, err := readCommand(c.in, c.limits(), c.memory)
 		if refused := protocolError(""); errors.As(err, &refused) {
 			c.fail("ERR " + err.Error())
 			break
@@ -203,9 +228,13 @@ func (c *conn) serve() {
 		if err != nil {
 			return
 		}
-		_ = c.conn.SetReadDeadline(time.Time{})
+		c.rest()
 		if cmd == nil {
 			continue
+		}
+		if cmd.fromBrowser() {
+			cmd.release()
+			break
 		}
 		c.run(cmd)
 		cmd.release()
@@ -216,10 +245,10 @@ func (c *conn) serve() {
 
 // memory is where a value is read to.
 func (c *conn) memory(n uint64) (*tier.Value, error) {
-	c.hurry()
 	if !c.authenticated {
 		return nil, errNoAuth
 	}
+	c.hurry()
 	return c.store.NewValue(n)
 }
 

@@ -45,10 +45,10 @@ func (u *puller) ask(ctx context.Context, request string, cursor uint64, body []
 		return torn(inner, err)
 	}
 	defer resp.Body.Close()
-	stalled.Stop()
-	if err := u.checkAnswer(resp); err != nil {
+	if err := u.checkAnswer(resp); err != nil { // which may read it, in the same time
 		return err
 	}
+	stalled.Stop()
 	err = read(messages{bufio.NewReader(&answerReader{ctx: inner, r: resp.Body, pace: u.pace, stalled: stalled})})
 	if errors.Is(err, errMalformed) {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)

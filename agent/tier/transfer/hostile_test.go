@@ -348,3 +348,28 @@ func TestMessagesAreReadAsWritten(t *testing.T) {
 		t.Error("bytes are left over")
 	}
 }
+
+// A source that refuses, and does not end the text of its refusal, is waited for as long as any other that
+// stalls.
+func TestARefusalWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := &http.Client{Transport: silent{}}
+		u := &puller{Pull: Pull{Client: client, Address: "source"}, pace: newPace(0), base: baseURL(client, "source")}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		began := time.Now()
+		err := u.ask(ctx, requestList, 0, nil, func(messages) error { return nil })
+		if took := time.Since(began); !errors.Is(err, errTorn) || took != stallMax {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
+}
+
+// silent answers that it is busy, and why until the request ends.
+type silent struct{}
+
+func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	text, w := io.Pipe()
+	context.AfterFunc(r.Context(), func() { w.CloseWithError(r.Context().Err()) })
+	return &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{codeHeader: {codeBusy}}, Body: text}, nil
+}
