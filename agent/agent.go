@@ -246,7 +246,12 @@ func (a *agent) openJournal() error {
 	for key, s := range j.Attempts() {
 		accepted = append(accepted, plan.Accepted{Key: key, Reported: s.Reported, Rebooted: s.Rebooted})
 	}
-	a.driver = newDriver(plan.New(j.Incarnation(), accepted))
+	p := plan.New(j.Incarnation(), accepted)
+	if known := j.Machine(); known != "" && known != a.machine() {
+		a.log.Warn("the node has other resources than it registered with; killing what is left over before it registers again")
+		p.Changed()
+	}
+	a.driver = newDriver(p)
 	a.homes = newHomes(a.log, a.driver.connection)
 	return nil
 }

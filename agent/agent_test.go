@@ -242,6 +242,28 @@ func TestNothingStartsBesideWhatDoesNotDie(t *testing.T) {
 	s.untilRuns(c.assign(2))
 }
 
+// TestAMachineThatChangedIsEmptyBeforeItRegisters: the cluster gives what it ran to other nodes at once.
+func TestAMachineThatChangedIsEmptyBeforeItRegisters(t *testing.T) {
+	c, s := newCluster(t, 1), newSupervisor(t)
+	cfg := config(t, c, s)
+	stop := start(t, cfg)
+	key := c.assign(1)
+	s.untilRuns(key)
+	stop()
+	s.immortal = true
+	cfg.Cores = 2
+	start(t, cfg)
+	s.until("a kill", func(s *supervisor) bool { return s.kills[key] != 0 })
+	c.mu.Lock()
+	registered := len(c.registered)
+	c.mu.Unlock()
+	if registered != 1 {
+		t.Error("it registered as another machine while the attempt still ran")
+	}
+	s.finish(key)
+	c.until("another registration", func(c *cluster) bool { return len(c.registered) > 1 })
+}
+
 func TestARestartedAgentTakesOver(t *testing.T) {
 	checkLeaks(t)
 	c, s := newCluster(t, 1), newSupervisor(t)

@@ -122,7 +122,7 @@ func (d *driver) connect(c runtime.Runtime, f func(p *plan.Plan, now int64)) {
 func (a *agent) drive(ctx context.Context, work *group) error {
 	s := &steps{
 		agent: a, ctx: ctx, work: work.ctx, fail: work.fail, session: func() {},
-		preparing: map[plan.Key]context.CancelFunc{},
+		preparing: map[plan.Key]context.CancelCauseFunc{},
 		reports:   newRounds(20*time.Millisecond, time.Second), frozen: newRounds(20*time.Millisecond, time.Second)}
 	defer s.doing.Wait()
 	defer func() { s.session() }()
@@ -158,7 +158,7 @@ type steps struct {
 	session   context.CancelFunc
 	// preparing ends what comes before the supervisor is asked to start an attempt.
 	mu        sync.Mutex
-	preparing map[plan.Key]context.CancelFunc
+	preparing map[plan.Key]context.CancelCauseFunc
 	// Pauses after failures. One renewal and one report are under way at a time.
 	renewals, reports, frozen *rounds
 }
@@ -205,6 +205,10 @@ func (s *steps) doRegister(step plan.Register) {
 	case err != nil:
 		s.fail(err)
 	default:
+		if err := s.journal.SetMachine(s.machine()); err != nil {
+			s.fail(fmt.Errorf("note what the node registered as: %w", err))
+			return
+		}
 		failpoint.Hit(failpoint.NodeRegistered)
 		s.driver.tell(func(p *plan.Plan, _ int64) { p.Registered(terms) })
 	}
@@ -256,12 +260,12 @@ func (s *steps) write(step plan.Journal) {
 
 // prepare returns the context of what comes before an attempt is handed to the runtime.
 func (s *steps) prepare(k plan.Key) (ctx context.Context, done func()) {
-	ctx, cancel := context.WithCancel(s.work)
+	ctx, cancel := context.WithCancelCause(s.work)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.preparing[k] = cancel
 	return ctx, func() {
-		cancel()
+		cancel(nil)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.preparing, k)
@@ -273,7 +277,7 @@ func (s *steps) abandon(k plan.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if cancel := s.preparing[k]; cancel != nil {
-		cancel()
+		cancel(errAbandoned)
 	}
 }
 
@@ -318,8 +322,8 @@ func (s *steps) startSpec(ctx context.Context, conn runtime.Runtime, spec runtim
 	if err := s.specs.ports.keep(spec.Key); err != nil {
 		return fmt.Errorf("%w: %w", runtime.ErrInvalidSpec, err)
 	}
-	if ctx.Err() != nil && s.work.Err() == nil { // the disk may have taken its time
-		return fmt.Errorf("%w: it is not wanted any more", runtime.ErrInvalidSpec)
+	if ctx.Err() != nil { // the disk may have taken its time
+		return notReady(ctx, context.Cause(ctx))
 	}
 	return conn.Start(s.work, spec)
 }
@@ -336,7 +340,7 @@ func answerOf(err error) (answer plan.Answer, text string) {
 		return plan.OK, ""
 	case errors.Is(err, runtime.ErrDeadlinePassed), errors.Is(err, runtime.ErrStopping):
 		answer = plan.Disarmed
-	case errors.Is(err, runtime.ErrTooMany), errors.Is(err, runtime.ErrJournal):
+	case errors.Is(err, runtime.ErrTooMany), errors.Is(err, runtime.ErrJournal), errors.Is(err, errNotYet):
 		answer = plan.Full
 	case errors.Is(err, runtime.ErrInvalidSpec):
 		answer = plan.Impossible
@@ -347,9 +351,12 @@ func answerOf(err error) (answer plan.Answer, text string) {
 }
 
 // ask does the steps that are one call of the runtime. A connection on which a call
-// fails that must not is given up: the next one tells what is so.
+// fails that must not, or is not answered in time, is given up: the next one tells what is so. A
+// supervisor that does not answer that either is killed.
 func (s *steps) ask(step plan.Step, conn runtime.Runtime) {
 	var err error
+	ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
+	defer cancel()
 	switch step := step.(type) {
 	case plan.Resize:
 		s.resize(step, conn)
@@ -360,19 +367,19 @@ func (s *steps) ask(step plan.Step, conn runtime.Runtime) {
 	case plan.Forget:
 		s.specs.ports.forget(step.Keys)
 		failpoint.Hit(failpoint.ReportJournaled)
-		if err := conn.Forget(s.ctx, step.Keys); err != nil {
+		if err := conn.Forget(ctx, step.Keys); err != nil {
 			s.log.Debug("the supervisor did not forget; it will be told again", "error", err)
 		}
 	case plan.CheckSupervisor:
-		s.killFrozenSupervisor(s.ctx, conn, time.Duration(step.WithinNS))
+		s.killFrozenSupervisor(s.ctx, time.Duration(step.WithinNS))
 	case plan.Arm:
-		if err = conn.SetDeadline(s.ctx, step.Deadline); err == nil {
+		if err = conn.SetDeadline(ctx, step.Deadline); err == nil {
 			s.driver.tell(func(p *plan.Plan, _ int64) { p.Armed(step.Connection, step.Deadline) })
 		}
 	case plan.List:
 		var running []plan.Running
 		var ended []plan.Exit
-		if running, ended, err = conn.List(s.ctx); err == nil {
+		if running, ended, err = conn.List(ctx); err == nil {
 			running, ended = withoutEngines(running, ended)
 			s.driver.tell(func(p *plan.Plan, now int64) { p.Listed(step.Connection, running, ended, now) })
 		}

@@ -40,12 +40,14 @@ type supervisor struct {
 	deadline       int64
 	// deadlineTakes is how long a deadline is on its way.
 	deadlineTakes time.Duration
-	refused       int // starts after the deadline
-	link          *link
-	exitsMax      int // exits that a link holds
-	kept          [][]uint64
-	dir           string // that of trajectories
-	changed       chan struct{}
+	// unanswered is how many deadlines are never answered.
+	unanswered int
+	refused    int // starts after the deadline
+	link       *link
+	exitsMax   int // exits that a link holds
+	kept       [][]uint64
+	dir        string // that of trajectories
+	changed    chan struct{}
 }
 
 // link is one agent's connection to it.
@@ -242,10 +244,17 @@ func (s *supervisor) Measure(_ context.Context, trajectory uint64) (uses []runti
 	return uses, nil
 }
 
-func (s *supervisor) SetDeadline(_ context.Context, boottimeNS int64) error {
+func (s *supervisor) SetDeadline(ctx context.Context, boottimeNS int64) error {
 	time.Sleep(s.deadlineTakes)
 	s.lock()
 	defer s.unlock()
+	if s.unanswered > 0 {
+		s.unanswered--
+		s.mu.Unlock()
+		<-ctx.Done()
+		s.mu.Lock()
+		return ctx.Err()
+	}
 	s.deadline = boottimeNS
 	return nil
 }

@@ -20,7 +20,13 @@ const layersName = "layers"
 // errRuns says that an action of the trajectory runs.
 var errRuns = errors.New("an action of the trajectory runs")
 
-var errNoSupervisor = errors.New("the supervisor of the node is being started")
+var (
+	errNoSupervisor = errors.New("the supervisor of the node is being started")
+	// errNotYet says that a start is to be tried again in a moment.
+	errNotYet = errors.New("nothing can be started yet")
+	// errAbandoned says that a start is not wanted any more.
+	errAbandoned = errors.New("it is not wanted any more")
+)
 
 // rootSystems are the root file systems of sandboxes, of which snapshots have some.
 type rootSystems interface {
@@ -149,9 +155,14 @@ func (f *forks) use(ctx context.Context, trajectory, snapshot uint64) (done func
 
 // notReady is the error of a start whose directory or sandbox could not be had, so that nothing was
 // started. If that is because the supervisor went away or the agent ends, it is no fault of the action.
+// An abandoned action ends for the reason for which it was abandoned.
 func notReady(ctx context.Context, err error) error {
 	why := runtime.ErrInvalidSpec
-	if errors.Is(err, errNoSupervisor) || errors.Is(err, runtime.ErrLost) || errors.Is(ctx.Err(), context.Canceled) {
+	switch {
+	case errors.Is(err, errNoSupervisor), errors.Is(err, runtime.ErrLost):
+		why = errNotYet
+	case errors.Is(context.Cause(ctx), errAbandoned):
+	case errors.Is(ctx.Err(), context.Canceled):
 		why = runtime.ErrStopping
 	}
 	return fmt.Errorf("%w: %w", why, err)

@@ -206,7 +206,7 @@ func TestAStartWithoutASupervisorIsPutBack(t *testing.T) {
 	n.file(11)
 	n.tell(rotav1.SnapshotState_SNAPSHOT_STATE_CREATING, 1, 11)
 	n.report(1)
-	for fault, want := range map[*bool]plan.Answer{&n.down: plan.Disarmed, &n.lost: plan.Disarmed, new(bool): plan.Impossible} {
+	for fault, want := range map[*bool]plan.Answer{&n.down: plan.Full, &n.lost: plan.Full, new(bool): plan.Impossible} {
 		*fault = true
 		snapshot := uint64(1)
 		if want == plan.Impossible {

@@ -172,16 +172,21 @@ func (w *gpuWatch) look() {
 	w.judged()
 }
 
-// happened takes an XID into account, and remembers one that is critical.
+// happened takes an XID into account, and remembers one that is critical. Nothing that asks how the
+// GPUs are waits for the disk. One goroutine calls it.
 func (w *gpuWatch) happened(gpu int, xid uint64) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.judge.Happened(clock.Boottime(), gpu, xid) {
+	critical := w.judge.Happened(clock.Boottime(), gpu, xid)
+	if critical {
+		w.judged()
+	}
+	events := w.judge.Events()
+	w.mu.Unlock()
+	if !critical {
 		w.log.Info("the driver reports an XID that is not the GPU's fault, or again", "gpu", gpu, "xid", xid)
 		return
 	}
-	w.judged()
-	if err := record.ReplaceJSON(w.remembered, rememberedGPUs{w.bootID, w.judge.Events()}); err != nil {
+	if err := record.ReplaceJSON(w.remembered, rememberedGPUs{w.bootID, events}); err != nil {
 		w.log.Error("what happened to a GPU will be forgotten when the agent starts again", "error", err)
 	}
 }

@@ -71,13 +71,13 @@ func TestAnAttemptThatIsGivenUpWhileTheDiskHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &steps{agent: &agent{specs: specifier{ports: p}, forks: &forks{}}, work: t.Context()}
-	ctx, giveUp := context.WithCancel(t.Context())
+	ctx, giveUp := context.WithCancelCause(t.Context())
 	started := make(chan error)
 	go func() {
 		started <- s.startSpec(ctx, &link{supervisor: newSupervisor(t)}, runtime.Spec{Key: key}, work{})
 	}()
 	time.Sleep(20 * time.Millisecond)
-	giveUp()
+	giveUp(errAbandoned)
 	if text, err := os.ReadFile(p.file(key)); err != nil || len(text) == 0 {
 		t.Errorf("%q, %v", text, err)
 	}

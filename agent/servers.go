@@ -200,7 +200,8 @@ func (s *servers) failed(srv *server) {
 	}
 }
 
-// call tries one call on the current server and moves on if it fails.
+// call tries one call on the current server and moves on if it fails. A call that the agent itself breaks
+// off says nothing of the server.
 func call[T any](ctx context.Context, s *servers, timeout time.Duration,
 	fn func(context.Context, rotav1connect.AgentServiceClient) (T, error),
 ) (T, error) {
@@ -213,7 +214,7 @@ func call[T any](ctx context.Context, s *servers, timeout time.Duration,
 	defer cancel()
 	v, err := fn(ctx, srv.client)
 	if err != nil {
-		if !business(err) {
+		if !business(err) && !errors.Is(ctx.Err(), context.Canceled) {
 			s.failed(srv)
 		}
 		return zero, err

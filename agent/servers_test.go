@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"rota/api/gen/rota/v1/rotav1connect"
 )
 
 // follower answers every request and says who leads.
@@ -71,4 +73,22 @@ func TestAgentsFollowTheLeader(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s.leaves(ctx, s.current()) // returns
+}
+
+// TestACallThatTheAgentBreaksOff says nothing of the server, which is still the one that is called.
+func TestACallThatTheAgentBreaksOff(t *testing.T) {
+	s := newServers(hclog.NewNullLogger(), &http.Client{Transport: http.DefaultTransport}, false, []string{"127.0.0.1:1", "127.0.0.1:2"}, "n")
+	first := s.current()
+	ctx, cancel := context.WithCancel(t.Context())
+	hangs := func(ctx context.Context, _ rotav1connect.AgentServiceClient) (int, error) {
+		cancel()
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	if _, err := call(ctx, s, time.Minute, hangs); err == nil || s.current() != first {
+		t.Errorf("%v, and then %s is called", err, s.current().addr)
+	}
+	if _, err := call(t.Context(), s, time.Millisecond, hangs); err == nil || s.current() == first {
+		t.Errorf("%v, and the server that did not answer is called again", err)
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"syscall"
 	"time"
 
 	"rota/agent/plan"
@@ -107,21 +106,13 @@ func (a *agent) reconnect(ctx context.Context) (connection, error) {
 }
 
 // killFrozenSupervisor ends a supervisor that does not answer while something
-// has to die. A successor is started by and by, and the first thing it does is
-// to kill what was left over.
-func (a *agent) killFrozenSupervisor(ctx context.Context, c runtime.Runtime, within time.Duration) {
-	pid := c.Describe().PID
-	if pid == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	// Any answer, and also a lost connection, says that it is not frozen.
-	if _, _, err := c.List(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		return
-	}
-	a.log.Error("the supervisor does not answer while attempts have to die; killing it", "pid", pid)
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		a.log.Error("the supervisor cannot be killed", "pid", pid, "error", err)
+// has to die, whether the agent is connected to it or not. A successor is started
+// by and by, and the first thing it does is to kill what was left over.
+func (a *agent) killFrozenSupervisor(ctx context.Context, within time.Duration) {
+	switch pid, err := runtime.KillFrozen(ctx, a.cfg.Process.Dir, within); {
+	case err != nil:
+		a.log.Error("a supervisor that may stand still while attempts have to die was not killed; trying on", "error", err)
+	case pid != 0:
+		a.log.Error("the supervisor does not answer while attempts have to die; it was killed", "pid", pid)
 	}
 }

@@ -299,3 +299,21 @@ func TestOrphans(t *testing.T) {
 		t.Error("it has ended")
 	}
 }
+
+// TestTheEndOfAnUnknownEngineHoldsUpNoOthers, though the supervisor does not answer.
+func TestTheEndOfAnUnknownEngineHoldsUpNoOthers(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.children.mu.Lock() // it answers nothing
+	defer n.children.mu.Unlock()
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		n.manager.Exited(plan.Exit{Key: plan.Key{Action: 99, Incarnation: 7}})
+	}()
+	select {
+	case <-told:
+	case <-time.After(patience):
+		t.Error("it waits for the supervisor")
+	}
+}

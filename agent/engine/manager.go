@@ -278,8 +278,8 @@ func (m *Manager) Exited(exit plan.Exit) {
 	m.mu.Lock()
 	p := m.byKey(exit.Key)
 	if p == nil {
+		m.tasks.Go(func() { m.forget(exit.Key) }) // other ends do not wait for the supervisor
 		m.mu.Unlock()
-		m.forget(exit.Key)
 		return
 	}
 	tell := m.end(p, exit)

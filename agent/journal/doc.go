@@ -6,6 +6,12 @@
 // after an attempt has ended (reported, forgotten) needs no fsync of its own:
 // losing it costs a repeated report, which changes nothing.
 //
+// It also says as which machine the cluster knows the node. An agent that finds another machine kills what
+// is left over before it registers. A journal of an older release does not say that, and the machine counts
+// as the same: an upgrade loses no work.
+//
+// A journal that cannot be compacted, as the disk is full, goes on as it is.
+//
 // A process that dies while writing leaves a prefix of its last frame, which
 // was never acted upon and is cut off. A power loss may leave other parts of it,
 // and that is not told from corruption: nothing runs any more then, and little is

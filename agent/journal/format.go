@@ -25,6 +25,7 @@ const (
 	kindAccepted    kind = 4 // key
 	kindReported    kind = 5 // key
 	kindForgotten   kind = 6 // key
+	kindMachine     kind = 7 // string: the machine that the cluster knows the node as
 )
 
 var (
@@ -39,6 +40,7 @@ type content struct {
 	boot        string
 	incarnation uint64
 	attempts    map[plan.Key]State
+	machine     string // empty in an older journal
 }
 
 // decode reads a file and returns how many bytes of it are whole frames; what
@@ -79,6 +81,8 @@ func (c *content) apply(payload []byte) error {
 			c.reboot(d.String())
 		case kindIncarnation:
 			c.setIncarnation(d.Uvarint())
+		case kindMachine:
+			c.machine = d.String()
 		case kindAccepted, kindReported, kindForgotten:
 			c.setAttempt(k, d.key())
 		default:
@@ -139,7 +143,7 @@ func (c *content) encode() []byte {
 			after = append(after, b...)
 		}
 	}
-	payload := slices.Concat(stringRecord(kindIdentity, c.id), incarnationRecord(c.incarnation),
+	payload := slices.Concat(stringRecord(kindIdentity, c.id), incarnationRecord(c.incarnation), stringRecord(kindMachine, c.machine),
 		before, bootRecord(c.boot), after)
 	return record.Append([]byte(magic), payload)
 }

@@ -13,7 +13,7 @@ import (
 // survives being written and read again.
 func FuzzDecode(f *testing.F) {
 	k := plan.Key{Action: 300, Attempt: 1, Incarnation: 7}
-	c := content{id: "id", boot: "boot-1", incarnation: 7, attempts: map[plan.Key]State{k: {Reported: true, Rebooted: true}}}
+	c := content{id: "id", boot: "boot-1", incarnation: 7, attempts: map[plan.Key]State{k: {Reported: true, Rebooted: true}}, machine: "machine"}
 	file := c.encode()
 	f.Add(file)
 	f.Add(file[:len(file)-3])

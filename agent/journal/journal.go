@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -28,7 +29,8 @@ var (
 	ErrFailed = errors.New("journal: an earlier write failed")
 )
 
-// compactMin is the size in bytes below which a journal is never rewritten.
+// compactMin is the size in bytes below which a journal is never rewritten, and what it grows by before
+// that is tried again if it failed.
 const compactMin = 1 << 20
 
 // State is what the journal knows of one attempt.
@@ -42,15 +44,21 @@ type State struct {
 // Journal is an open journal. Its methods may be called concurrently. After
 // an error of a write every later write fails with ErrFailed.
 type Journal struct {
-	mu      sync.Mutex
-	path    string
-	lock    *os.File
-	file    *os.File
-	size    int64
-	live    int64 // size after the last compaction
-	reserve int64 // size at which space is to be reserved
-	content content
-	failed  bool
+	mu        sync.Mutex
+	path      string
+	lock      *os.File
+	file      *os.File
+	size      int64
+	compactAt int64 // size above which it is to be rewritten
+	reserve   int64 // size at which space is to be reserved
+	content   content
+	failed    bool
+
+	// said is what is asked for while the disk may hang: mu is held while it is written to.
+	said struct {
+		incarnation atomic.Uint64
+		size        atomic.Int64
+	}
 }
 
 // Open opens the journal at path or creates an empty one with a random ID.
@@ -66,7 +74,14 @@ func Open(path, bootID string) (*Journal, error) {
 		_ = j.Close()
 		return nil, err
 	}
+	j.say()
 	return j, nil
+}
+
+// say tells those who do not take the lock.
+func (j *Journal) say() {
+	j.said.incarnation.Store(j.content.incarnation)
+	j.said.size.Store(j.size)
 }
 
 func (j *Journal) open(bootID string) error {
@@ -111,7 +126,7 @@ func (j *Journal) cut(size int64, torn bool) error {
 	if err := j.file.Sync(); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	j.size, j.live = size, size
+	j.size, j.compactAt = size, compactAfter(size)
 	return nil
 }
 
@@ -137,18 +152,27 @@ func (j *Journal) ID() string {
 	return j.content.id
 }
 
-// Incarnation is the one whose attempts the journal holds; 0 for none.
-func (j *Journal) Incarnation() uint64 {
+// Incarnation is the one whose attempts the journal holds; 0 for none. It does not wait for the disk.
+func (j *Journal) Incarnation() uint64 { return j.said.incarnation.Load() }
+
+// Size is how many bytes the journal has. It does not wait for the disk.
+func (j *Journal) Size() int64 { return j.said.size.Load() }
+
+// Machine is what SetMachine has recorded last. It is empty in a new journal, and in one of an older
+// release.
+func (j *Journal) Machine() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.content.incarnation
+	return j.content.machine
 }
 
-// Size is how many bytes the journal has.
-func (j *Journal) Size() int64 {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.size
+// SetMachine records, durably, as which machine the cluster knows the node. It comes before
+// SetIncarnation, so that nothing runs of an incarnation whose machine is unknown.
+func (j *Journal) SetMachine(machine string) error {
+	if machine == j.Machine() {
+		return nil
+	}
+	return j.commit(true, stringRecord(kindMachine, machine))
 }
 
 // Attempts returns every attempt that was accepted and not forgotten.
@@ -197,13 +221,30 @@ func (j *Journal) commit(sync bool, payload []byte) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	defer j.say()
 	if err := j.append(sync, payload); err != nil {
 		return err
 	}
-	if j.size > compactMin && j.size > 4*j.live {
-		return j.rewrite()
+	if j.size <= j.compactAt {
+		return nil
 	}
-	return nil
+	err := j.rewrite()
+	if err != nil && j.inPlace() { // as on a full disk: the old file is as good as before
+		j.compactAt = j.size + compactMin
+		return nil
+	}
+	j.failed = err != nil
+	return err
+}
+
+// inPlace reports whether the open file is the one that the next Open will read.
+func (j *Journal) inPlace() bool {
+	open, err := j.file.Stat()
+	if err != nil {
+		return false
+	}
+	found, err := os.Stat(j.path)
+	return err == nil && os.SameFile(open, found)
 }
 
 // append writes one frame and applies it. A frame that may be on disk in part
@@ -234,18 +275,20 @@ func (j *Journal) append(sync bool, payload []byte) error {
 	return nil
 }
 
+// compactAfter is the size above which a journal is rewritten that had so many bytes without garbage.
+func compactAfter(live int64) int64 { return max(compactMin, 4*live) }
+
 // rewrite replaces the file by one that holds only what is still known.
 func (j *Journal) rewrite() error {
 	data := j.content.encode()
 	f, err := record.Replace(j.path, data)
 	if err != nil {
-		j.failed = true
 		return fmt.Errorf("journal: rewrite: %w", err)
 	}
 	if j.file != nil {
 		_ = j.file.Close()
 	}
-	j.file, j.size, j.live = f, int64(len(data)), int64(len(data))
+	j.file, j.size, j.compactAt = f, int64(len(data)), compactAfter(int64(len(data)))
 	j.reserve = record.Reserve(f, j.size)
 	return nil
 }

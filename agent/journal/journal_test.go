@@ -197,6 +197,7 @@ func TestOtherDamage(t *testing.T) {
 func TestItStaysSmall(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	j := open(t, path, "boot-1")
+	must(t, j.SetMachine("machine"))
 	must(t, j.SetIncarnation(7))
 	must(t, j.Accept(keys(1, 2)))
 	must(t, j.Report(keys(2)))
@@ -218,7 +219,8 @@ func TestItStaysSmall(t *testing.T) {
 		t.Errorf("the journal of three attempts has %d bytes", st.Size())
 	}
 	want := map[plan.Key]journal.State{key(1): {Rebooted: true}, key(2): {Reported: true, Rebooted: true}, key(3): {}}
-	if got := open(t, path, "boot-2").Attempts(); !maps.Equal(got, want) {
-		t.Errorf("attempts %v, want %v", got, want)
+	j = open(t, path, "boot-2")
+	if got := j.Attempts(); !maps.Equal(got, want) || j.Machine() != "machine" {
+		t.Errorf("attempts %v, want %v; machine %q", got, want, j.Machine())
 	}
 }

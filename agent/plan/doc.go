@@ -18,6 +18,9 @@
 // A desired state that is older than the newest one, or than the registration, is
 // ignored. So is one of another incarnation.
 //
+// The cluster gives the attempts of a node to other nodes at once when the node registers as another
+// machine: with other cores, memory, GPUs, bandwidth or pool. So what runs is killed before that.
+//
 // # CPUs
 //
 // A desired state may give an attempt that runs other CPUs. No attempt gets a CPU, at its
@@ -56,7 +59,8 @@
 //
 // Nothing starts before the supervisor knows a deadline, which it enforces itself.
 // When the lease ends, or the cluster gives the incarnation up, everything is
-// killed. The node registers again when all of it is dead.
+// killed. The node registers again when all of it is dead. A supervisor that does not answer
+// meanwhile is killed too, also if the agent has lost its connection to it.
 //
 // # Reports
 //

@@ -57,6 +57,18 @@ func TestAnAttemptWaitsForItsEngine(t *testing.T) {
 	}
 }
 
+// TestAnAttemptThatIsDroppedWhileItWaits leaves nothing behind, such as a port that was set aside for it.
+func TestAnAttemptThatIsDroppedWhileItWaits(t *testing.T) {
+	n := newNode()
+	n.Desire(judged(101))
+	n.settle()
+	n.Desire(whole(102))
+	n.settle()
+	if f := take[Forget](n); len(f) != 1 || len(f[0].Keys) != 1 || f[0].Keys[0] != k(1) {
+		t.Errorf("forgotten: %v", f)
+	}
+}
+
 func TestAnAttemptWhoseEngineFailed(t *testing.T) {
 	n := newNode()
 	n.judgeIs(EngineStatus{Failed: "exited with code 2", Tries: 6, FailedTry: 5})

@@ -172,7 +172,7 @@ const (
 	OK Answer = iota
 	// Impossible: it cannot be described to the supervisor.
 	Impossible
-	// Full: the supervisor runs too much.
+	// Full: the supervisor runs too much, or is being started.
 	Full
 	// Disarmed: the deadline has passed; the supervisor needs a later one.
 	Disarmed

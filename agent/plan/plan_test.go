@@ -559,11 +559,18 @@ func TestAReportIsBounded(t *testing.T) {
 	}
 }
 
-// TestAFrozenSupervisorIsKilled within the margin, while something must die.
+// TestAFrozenSupervisorIsKilled within the margin, while something must die, also if the agent has lost
+// its connection.
 func TestAFrozenSupervisorIsKilled(t *testing.T) {
+	t.Run("connected", func(t *testing.T) { testFrozen(t, func(*node) {}) })
+	t.Run("not connected", func(t *testing.T) { testFrozen(t, func(n *node) { n.Disconnected() }) })
+}
+
+func testFrozen(t *testing.T, before func(n *node)) {
 	n := newNode()
 	n.Desire(whole(101, 1))
 	startAll(n)
+	before(n)
 	expire(n)
 	end := n.now
 	for len(take[CheckSupervisor](n)) == 0 {
@@ -575,6 +582,22 @@ func TestAFrozenSupervisorIsKilled(t *testing.T) {
 	}
 	if got, want := n.now-end, marginNS/3; got != want {
 		t.Errorf("looked after %d ns, want %d", got, want)
+	}
+}
+
+// TestAChangedMachineIsEmptyBeforeItRegisters: the cluster gives what it ran to others at once.
+func TestAChangedMachineIsEmptyBeforeItRegisters(t *testing.T) {
+	n := &node{Plan: New(7, []Accepted{{Key: k(1)}}), now: 1}
+	n.Changed()
+	n.Connected([]Running{{Key: k(1)}}, nil, true, n.now)
+	n.settle()
+	if kills := take[Kill](n); len(kills) != 1 || n.session.stage != clearing {
+		t.Errorf("kills %v, stage %v", kills, n.session.stage)
+	}
+	n.Exited(Exit{Key: k(1), Reason: ReasonNodeLost})
+	n.settle()
+	if n.session.stage != open {
+		t.Errorf("not registered when all is dead: stage %v", n.session.stage)
 	}
 }
 

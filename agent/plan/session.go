@@ -17,6 +17,8 @@ type session struct {
 	stage stage
 	lease Lease
 	terms Terms
+	// changed: the machine has changed since the cluster registered it.
+	changed bool
 	// journaled is the incarnation that the journal holds attempts of.
 	journaled uint64
 	// keep is the incarnation whose attempts need not die.
@@ -88,12 +90,15 @@ func (p *Plan) advance(now int64) {
 	p.checkFrozen(now)
 }
 
-// begin waits for the supervisor. Before a node registers as one that holds nothing,
-// nothing may run: the cluster will believe it.
+// Changed tells that the machine is not the one that the cluster knows, before anything else is told.
+func (p *Plan) Changed() { p.session.changed = true }
+
+// begin waits for the supervisor. Before a node registers as one that holds nothing, or as another
+// machine, nothing may run: the cluster gives what it ran to other nodes at once.
 func (p *Plan) begin() {
 	switch {
 	case !p.link.connected:
-	case p.session.journaled == 0:
+	case p.session.journaled == 0 || p.session.changed:
 		p.session.stage = clearing
 		p.evict(0)
 	default:
@@ -156,9 +161,7 @@ func (p *Plan) checkFrozen(now int64) {
 		s.checkAt = now + patience
 	case now >= s.checkAt:
 		s.checkAt = now + 2*patience
-		if p.link.connected {
-			p.add(CheckSupervisor{patience})
-		}
+		p.add(CheckSupervisor{patience})
 	}
 	p.callAt(s.checkAt)
 }

@@ -85,7 +85,7 @@ type Report struct {
 	Exits       []Exit
 }
 
-// Forget has the supervisor forget ends.
+// Forget has the supervisor forget ends, and the agent what it has set aside for attempts.
 type Forget struct{ Keys []Key }
 
 // Arm tells the supervisor when to kill everything by itself. It is answered with
@@ -100,7 +100,8 @@ type Arm struct {
 // connection is lost.
 type List struct{ Connection int }
 
-// CheckSupervisor kills the supervisor if it does not answer in time.
+// CheckSupervisor kills the supervisor if it does not answer in time. It may be the one that the
+// agent has lost its connection to.
 type CheckSupervisor struct{ WithinNS int64 }
 
 // Note is for the log: something that should not happen.

@@ -136,6 +136,7 @@ func (p *Plan) stop(a *attempt, reason Reason, message string) {
 	switch a.phase {
 	case wanted:
 		p.table.remove(a)
+		p.link.forget = append(p.link.forget, a.key) // it may have a port
 	case accepted:
 		p.end(a, Exit{Key: a.key, Reason: reason, Message: message})
 	case starting, running:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"time"
 
 	"github.com/containerd/ttrpc"
 	"github.com/hashicorp/go-hclog"
@@ -22,8 +23,14 @@ type Options struct {
 	SuperviseOptions
 	// Executable is the binary whose "supervise" command is run; empty: this one.
 	Executable string
-	Logger     hclog.Logger
+	// Patience is how long a supervisor may leave a new agent without an answer before it is killed;
+	// 0: DefaultPatience.
+	Patience time.Duration
+	Logger   hclog.Logger
 }
+
+// DefaultPatience is for a supervisor whose disk hangs for a while.
+const DefaultPatience = 20 * time.Second
 
 // Client is a Runtime in a supervisor process, over its socket. All methods may
 // be called at the same time from many goroutines.

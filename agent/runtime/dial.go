@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 
+	supervisorv1 "rota/api/gen/supervisor/v1"
 	"rota/internal/clock"
 	"rota/internal/failpoint"
 )
@@ -39,7 +40,8 @@ const logBytesMax = 4 << 20
 
 // Dial connects to the supervisor of opts.Dir, and starts one if none runs. A
 // supervisor that had died is cleaned up after: whatever it left running is
-// killed and reported with ReasonSupervisorLost before Dial returns.
+// killed and reported with ReasonSupervisorLost before Dial returns. A supervisor that
+// does not answer within opts.Patience is killed, as it would not end a lease either.
 //
 // A running supervisor keeps its own options as long as it has something to
 // run; without, one with other options is replaced.
@@ -48,6 +50,7 @@ func Dial(ctx context.Context, opts Options) (*Client, error) {
 	if opts.SuperviseOptions, err = opts.withDefaults(); err != nil {
 		return nil, err
 	}
+	setDefault(&opts.Patience, DefaultPatience)
 	if opts.Logger == nil {
 		opts.Logger = hclog.NewNullLogger()
 	}
@@ -173,7 +176,7 @@ func (d *dialer) connect(ctx context.Context) (*Client, error) {
 		return nil, err
 	}
 	c := newClient(conn, d.opts.Logger)
-	self, err := c.attach(ctx)
+	self, err := d.attach(ctx, c, conn)
 	if err != nil {
 		c.Close()
 		if errors.Is(err, ErrLost) && speaksFrames(ctx, d.opts.Dir) {
@@ -193,6 +196,26 @@ func (d *dialer) connect(ctx context.Context) (*Client, error) {
 		return nil, fmt.Errorf("replace supervisor: %w", err)
 	}
 	return nil, ErrStopping
+}
+
+// attach is that of the client. A supervisor that does not answer it in time is killed, and counts as lost.
+func (d *dialer) attach(ctx context.Context, c *Client, conn net.Conn) (*supervisorv1.Supervisor, error) {
+	peer, err := peerOf(conn)
+	if err != nil {
+		return c.attach(ctx) // a supervisor that died says so, and none that is unknown can be killed
+	}
+	defer peer.Release()
+	patient, cancel := context.WithTimeout(ctx, d.opts.Patience)
+	defer cancel()
+	self, err := c.attach(patient)
+	if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+		return self, err
+	}
+	d.opts.Logger.Error("the supervisor does not answer; killing it", "pid", peer.Pid, "after", d.opts.Patience)
+	if err := killProcess(peer); err != nil {
+		return nil, err
+	}
+	return nil, fmt.Errorf("%w: it was killed, as it did not answer within %v", ErrLost, d.opts.Patience)
 }
 
 // socketPath returns a path of the socket that is short enough for

@@ -7,7 +7,7 @@ var (
 	AgentGPUs        = define(Agent, Gauge, "rota_agent_gpus", "GPUs that the node offers.")
 	AgentAttempts    = define(Agent, Gauge, "rota_agent_attempts", "Attempts that the agent knows: wanted, accepted (in the journal), starting, running, ended (report due) and reported.", "phase")
 	AgentCoresInUse  = define(Agent, Gauge, "rota_agent_cores_in_use", "Cores of attempts that start or run.")
-	AgentStarts      = define(Agent, Counter, "rota_agent_attempts_started_total", "Attempts that were handed to the supervisor, by its answer: ok, disarmed (no lease), full, impossible or unknown.", "answer")
+	AgentStarts      = define(Agent, Counter, "rota_agent_attempts_started_total", "Attempts that were handed to the supervisor, by its answer: ok, disarmed (no lease), full (or not ready yet), impossible or unknown.", "answer")
 	AgentEnds        = define(Agent, Counter, "rota_agent_attempts_ended_total", "Ends of attempts that a server has confirmed, by reason.", "reason")
 	AgentResizes     = define(Agent, Counter, "rota_agent_resizes_total", "Running attempts that got other cores, by result: ok or failed.", "result")
 	AgentPhase       = define(Agent, Histogram, "rota_agent_phase_duration_seconds", "Overhead of the agent. journal: entering attempts into the journal, fsync included. start: until the supervisor has started an attempt. report: until a server has confirmed ends of attempts.", "phase")

@@ -14,7 +14,8 @@ import (
 var ErrLocked = errors.New("in use by another process")
 
 // Replace puts data in place of the file at path, atomically and durably, and returns
-// it open, positioned at its end.
+// it open, positioned at its end. If that fails, nothing of the new file stays, unless it is in place
+// and may not be durable.
 func Replace(path string, data []byte) (*os.File, error) {
 	f, err := replace(path, data, (*os.File).Sync)
 	if err != nil {
@@ -40,6 +41,7 @@ func replace(path string, data []byte, sync func(*os.File) error) (_ *os.File, e
 	}
 	defer func() {
 		if err != nil {
+			_ = os.Remove(path + ".new") // on a full disk it takes what others need
 			_ = f.Close()
 		}
 	}()
