@@ -104,7 +104,7 @@ func (x *execution) deleteNamespace(c *logv1.DeleteNamespace) *logv1.Result {
 	}
 	if n := x.s.NamespaceReferrers(ns.ID); n > 0 {
 		return refuse(codeFailedPrecondition, "NAMESPACE_IN_USE",
-			"namespace %q has %d actions, trajectories, jobs, policies or classes: delete its jobs, policies and classes, and wait until what has ended is forgotten", ns.Name, n)
+			"namespace %q has %d actions, trajectories, rollouts, migrations, jobs, policies, classes or snapshots of files: delete its jobs, policies, classes and snapshots (rota snapshot delete), and wait until what has ended is forgotten", ns.Name, n)
 	}
 	if what := x.runsIn(ns.Name); what != "" {
 		return refuse(codeFailedPrecondition, "NAMESPACE_IN_USE", "%s runs in namespace %q: remove it first", what, ns.Name)

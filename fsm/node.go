@@ -46,17 +46,21 @@ func (x *execution) registerNode(c *logv1.RegisterNode) *logv1.Result {
 	if r := x.gpusOf(c); r != nil {
 		return r
 	}
-	x.declareGPUs(row, c.Gpus)
-	row.Pool = x.poolNamed(c.Pool)
+	goesOn := old != nil && old.State == state.NodeUp && c.Incarnation <= old.Incarnation && sameMachine(old, x.asSent(row, c))
+	settled := old == nil || goesOn || x.settled(old)
+	if settled || x.s.Meta().Level < sched.LevelResizing { // below, a refusal leaves the pool and the class
+		x.declareGPUs(row, c.Gpus)
+		row.Pool = x.poolNamed(c.Pool)
+	}
+	if !settled {
+		return retryAfter(refuse(codeUnavailable, "NODE_TEARDOWN", "what node %q ran before is still being settled; try again", c.Name), settleRetryNS)
+	}
 	row.RegisteredAt = x.now()
 	if x.s.Meta().Level >= sched.LevelResizing {
 		row.Resizes, row.CacheBytes, row.Containers = c.Resizes, c.CacheBytes, c.Containers
 	}
-	if old != nil && old.State == state.NodeUp && sameMachine(old, row) && c.Incarnation <= old.Incarnation {
+	if goesOn {
 		return x.refreshNode(old, row)
-	}
-	if old != nil && !x.settled(old) {
-		return retryAfter(refuse(codeUnavailable, "NODE_TEARDOWN", "what node %q ran before is still being settled; try again", c.Name), settleRetryNS)
 	}
 	r = x.enterNode(x.s.NodeByName(c.Name), row)
 	if old != nil && (old.Pool != row.Pool || old.GPUs.Class != row.GPUs.Class && x.s.Meta().Level >= sched.LevelResizing) {
@@ -79,6 +83,11 @@ func (x *execution) comesLate(old, row *state.Node, c *logv1.RegisterNode) bool 
 	if x.s.Meta().Level < sched.LevelResizing || old.State != state.NodeUp || c.Incarnation >= old.Incarnation || old.Running == 0 {
 		return false
 	}
+	return !sameMachine(old, x.asSent(row, c))
+}
+
+// asSent is a row with the pool and the GPUs that its agent names, as far as they exist.
+func (x *execution) asSent(row *state.Node, c *logv1.RegisterNode) *state.Node {
 	sent := *row
 	if p := x.s.PoolByName(cmp.Or(c.Pool, defaultName)); p != nil {
 		sent.Pool = p.ID
@@ -89,7 +98,7 @@ func (x *execution) comesLate(old, row *state.Node, c *logv1.RegisterNode) bool 
 			sent.GPUs.Class = class.ID
 		}
 	}
-	return !sameMachine(old, &sent)
+	return &sent
 }
 
 // settleRetryNS is after what time a node may try to return whose earlier attempts were

@@ -88,6 +88,9 @@ func (x *execution) publishVersion(c *logv1.PublishVersion) *logv1.Result {
 		return refuse(codeInvalidArgument, "INVALID", "a version must be 1 or more; publish the number of the weights")
 	}
 	if p := x.s.Policy(c.Policy); p != nil && c.Version < p.Version {
+		if r := belongs(p.Name, x.s.OwnerOf(p), c.PolicyOwner); r != nil {
+			return r
+		}
 		return refuse(codeFailedPrecondition, "VERSION_OLD", "policy %q has version %d already; versions only grow, and %d is less", p.Name, p.Version, c.Version)
 	}
 	p, r := x.publishes(c)

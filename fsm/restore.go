@@ -63,7 +63,7 @@ func (x *execution) commitRestore(c *logv1.CommitRestore) *logv1.Result {
 	if sum != c.Sum {
 		return refuse(codeFailedPrecondition, "RESTORE_INCOMPLETE", "the parts have the checksum %016x, not %016x: upload them again", sum, c.Sum)
 	}
-	restored, err := state.RestoreForeign(backup)
+	restored, err := RestoreBackup(backup)
 	if beyond := (*state.Beyond)(nil); errors.As(err, &beyond) {
 		panic(beyond)
 	}

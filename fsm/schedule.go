@@ -268,7 +268,10 @@ func (x *execution) reviewReservation(n *state.Node) {
 		return
 	}
 	ok, steps := sched.CouldStart(x.s, a)
-	if x.budget -= steps; !ok {
+	if x.s.Meta().Level >= sched.LevelResizing {
+		x.budget -= steps
+	}
+	if !ok {
 		x.dirty.add(x.unreserve(a).Queue())
 	}
 }

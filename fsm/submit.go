@@ -35,8 +35,9 @@ func (x *execution) submitActions(c *logv1.SubmitActions) *logv1.Result {
 	}
 	x.requested = make(map[state.TrajectoryID]*state.Trajectory)
 	rows := make([]state.Action, len(c.Actions))
+	joins := x.joins(c.Actions)
 	for i, a := range c.Actions {
-		if r := x.newAction(&rows[i], ns, a, len(rows)); r != nil {
+		if r := x.newAction(&rows[i], ns, a, joins[a.TrajectoryId]); r != nil {
 			r.Refusal.Message = "action " + itoa(i) + ": " + r.Refusal.Message
 			return r
 		}
@@ -62,7 +63,22 @@ func (x *execution) submitActions(c *logv1.SubmitActions) *logv1.Result {
 	return &logv1.Result{FirstId: uint64(first), Count: uint32(len(rows))}
 }
 
-// newAction fills a row from a command, one of n, or says why it cannot be
+// joins counts the actions of a submission by the trajectory that they join, for look-up only. Below
+// feature level 3, all actions of the submission count for each trajectory.
+func (x *execution) joins(actions []*logv1.Action) map[uint64]int {
+	joins, least := make(map[uint64]int), 0
+	if x.s.Meta().Level < sched.LevelResizing {
+		least = len(actions)
+	}
+	for _, a := range actions {
+		if a.TrajectoryId != 0 {
+			joins[a.TrajectoryId] = max(least, joins[a.TrajectoryId]+1)
+		}
+	}
+	return joins
+}
+
+// newAction fills a row from a command, one of n for the same trajectory, or says why it cannot be
 // accepted.
 func (x *execution) newAction(row *state.Action, ns *state.Namespace, a *logv1.Action, n int) *logv1.Result {
 	switch {
@@ -104,7 +120,8 @@ func (x *execution) joinTrajectory(row *state.Action, a *logv1.Action, n int) *l
 	case t.State >= state.TrajectoryClosing:
 		return refuse(codeFailedPrecondition, "TRAJECTORY_ENDED", "trajectory %d has ended; open another", t.ID)
 	case int(t.Live)+n > trajectoryLiveMax:
-		return refuse(codeResourceExhausted, "TRAJECTORY_FULL", "trajectory %d has %d live actions, at most %d are allowed", t.ID, t.Live, trajectoryLiveMax)
+		return refuse(codeResourceExhausted, "TRAJECTORY_FULL", "trajectory %d has %d live actions, and the submission adds %d: at most %d are allowed; submit more when some have ended",
+			t.ID, t.Live, n, trajectoryLiveMax)
 	case a.Pool != "":
 		return refuse(codeInvalidArgument, "INVALID", "an action of a trajectory runs in the trajectory's pool; leave pool empty")
 	case a.MemoryBytes > t.Memory:

@@ -25,19 +25,21 @@ func CurveOf(p *state.Profile) scale.Curve {
 // DoPSetOf returns the degrees of its key resource that an action can use: GPUs
 // if it has any, else cores.
 func DoPSetOf(a *state.Action) scale.DoPSet {
+	dops, err := dopSet(a)
+	state.Assert(err == nil, "action %d: %v", a.ID, err)
+	return dops
+}
+
+func dopSet(a *state.Action) (scale.DoPSet, error) {
 	set := keySet(a)
 	if len(set) == 0 {
-		dops, err := scale.Range(int32(a.CoresMin), int32(a.CoresMax))
-		state.Assert(err == nil, "action %d: %v", a.ID, err)
-		return dops
+		return scale.Range(int32(a.CoresMin), int32(a.CoresMax))
 	}
 	units := make([]int32, len(set))
 	for i, u := range set {
 		units[i] = int32(u)
 	}
-	dops, err := scale.Set(units...)
-	state.Assert(err == nil, "action %d: %v", a.ID, err)
-	return dops
+	return scale.Set(units...)
 }
 
 // keySet has the allowed degrees of the key resource, none if it is a range.

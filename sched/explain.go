@@ -132,6 +132,9 @@ func behindUnfit(v *state.State, a *state.Action) bool {
 func explainPinned(v *state.State, a *state.Action) string {
 	if a.Node == 0 {
 		t := v.Trajectory(a.Trajectory)
+		if first := v.PendingTrajectory(t.Pool, 0); !t.Aside && first != nil && first.ID < t.ID {
+			return fmt.Sprintf("waits for its trajectory %d, which waits for a node behind trajectory %d: the trajectories of a pool are given nodes in order", t.ID, first.ID)
+		}
 		if t.Container {
 			return fmt.Sprintf("waits for its trajectory %d, which waits for a node that runs containers and has %d bytes of free memory", t.ID, t.Memory)
 		}

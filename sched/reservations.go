@@ -24,17 +24,21 @@ func Slot(v *state.State, ns int64) int64 { return ns / v.Meta().Settings.Ledger
 
 // Ledger returns the ledger of all groups, with a window that starts now.
 func Ledger(v *state.State) *ledger.Ledger {
-	var groups []ledger.Group
+	groups, reservations := ledgerRows(v)
+	return build(v, groups, reservations)
+}
+
+// ledgerRows returns all rows that the ledger is made of.
+func ledgerRows(v *state.State) (groups []ledger.Group, reservations []ledger.Reservation) {
 	v.NodeGroups(func(g *state.NodeGroup) bool {
 		groups = append(groups, groupRow(g))
 		return true
 	})
-	var reservations []ledger.Reservation
 	v.Reservations(func(r *state.Reservation) bool {
 		reservations = append(reservations, ledgerReservation(r))
 		return true
 	})
-	return build(v, groups, reservations)
+	return groups, reservations
 }
 
 // GroupLedger returns the ledger of one group.
@@ -63,10 +67,14 @@ func GroupsLedger(v *state.State, ids []state.GroupID) *ledger.Ledger {
 }
 
 func build(v *state.State, groups []ledger.Group, reservations []ledger.Reservation) *ledger.Ledger {
-	m := v.Meta()
-	l, err := ledger.Build(ledgerConfig(&m.Settings), Slot(v, m.Now), groups, reservations)
+	l, err := tryBuild(v, groups, reservations)
 	state.Assert(err == nil, "the rows of the ledger do not go together: %v", err)
 	return l
+}
+
+func tryBuild(v *state.State, groups []ledger.Group, reservations []ledger.Reservation) (*ledger.Ledger, error) {
+	m := v.Meta()
+	return ledger.Build(ledgerConfig(&m.Settings), Slot(v, m.Now), groups, reservations)
 }
 
 // ReservedIntervals visits what is reserved of a group from one slot until another, in the

@@ -120,7 +120,9 @@ func (m *Model) admits(c *logv1.SubmitActions, ns state.NamespaceID) *verdict {
 		specs += uint64(len(a.Spec))
 	}
 	full := m.counts.Queued+n > int(m.settings.QueueActionsMax) || m.queueSize+specs > m.settings.QueueBytesMax
-	v.refuse(full, "QUEUE_FULL")
+	never := m.level >= levelResizing && (n > int(m.settings.QueueActionsMax) || specs > m.settings.QueueBytesMax)
+	v.refuse(never, "UNSATISFIABLE")
+	v.refuse(full && !never, "QUEUE_FULL")
 	v.tolerate(m.queueSize+specs+uint64(n)*actionOverhead > m.settings.QueueBytesMax, "QUEUE_FULL")
 	m.mayBeQueued(v, ns, c.Actions)
 	classes, own := m.newClasses(ns, c.Actions)
@@ -196,7 +198,7 @@ func (m *Model) joinsTrajectory(v *verdict, a *logv1.Action, ns state.NamespaceI
 	}
 	v.refuse(t.State >= state.TrajectoryClosing, "TRAJECTORY_ENDED")
 	v.refuse(len(t.live)+j.n > trajectoryLiveMax, "TRAJECTORY_FULL")
-	v.tolerate(len(t.live)+all > trajectoryLiveMax, "TRAJECTORY_FULL")
+	v.tolerate(m.level < levelResizing && len(t.live)+all > trajectoryLiveMax, "TRAJECTORY_FULL")
 	v.refuse(a.Pool != "", "INVALID")
 	v.refuse(a.MemoryBytes > t.Memory, "UNSATISFIABLE")
 	if n := m.nodeByID[t.Node]; n != nil {

@@ -124,7 +124,9 @@ func (m *Model) mayBeQueued(v *verdict, ns state.NamespaceID, actions []*logv1.A
 			}
 		}
 	}
-	v.refuse(s.QueuedMax > 0 && queued+len(actions) > int(s.QueuedMax), "NAMESPACE_QUEUE_FULL")
+	never := m.level >= levelResizing && s.QueuedMax > 0 && len(actions) > int(s.QueuedMax)
+	v.refuse(never, "UNSATISFIABLE")
+	v.refuse(!never && s.QueuedMax > 0 && queued+len(actions) > int(s.QueuedMax), "NAMESPACE_QUEUE_FULL")
 	for _, a := range actions {
 		n := max(1, a.GangSize)
 		v.refuse(s.RunningMax > 0 && n > s.RunningMax, "UNSATISFIABLE")

@@ -14,6 +14,7 @@ import (
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
+	"rota/fsm"
 	"rota/fsm/state"
 )
 
@@ -168,7 +169,7 @@ func (s *Server) stagedLevel(ctx context.Context, req *rotav1.CommitRestoreReque
 	if err != nil || sum != req.Sum {
 		return said, nil // it is refused when it is applied
 	}
-	restored, err := state.RestoreForeign(data)
+	restored, err := fsm.RestoreBackup(data)
 	if beyond := (*state.Beyond)(nil); errors.As(err, &beyond) {
 		return max(said, beyond.Level), nil
 	}

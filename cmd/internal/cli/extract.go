@@ -166,7 +166,7 @@ func whyBeyond(err error, tail *replica.StoredTail) error {
 func (x *extraction) check() error {
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(x.state.Save(w)) }()
-	_, err := state.RestoreForeign(r)
+	_, err := fsm.RestoreBackup(r)
 	return errors.Join(err, r.Close())
 }
 

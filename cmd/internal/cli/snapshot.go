@@ -16,6 +16,7 @@ import (
 	"rota/api/backoff"
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/fsm"
 	"rota/fsm/state"
 	"rota/server/backup"
 )
@@ -149,7 +150,7 @@ func (a *app) inspect(path string, f *backup.File) error {
 
 // restoreState decodes the state in a backup, and compares it with what the header says.
 func restoreState(f *backup.File) (*state.State, error) {
-	s, err := state.RestoreForeign(f.Data())
+	s, err := fsm.RestoreBackup(f.Data())
 	if err != nil {
 		return nil, err
 	}

@@ -13,9 +13,9 @@ func Explain(s *state.State, g *state.Generation) string {
 	case g.Ended && g.Last == "":
 		return "ended before it was given a worker"
 	case g.Ended:
-		return fmt.Sprintf("ended; was at worker %s: %s", g.Last, chosen(g))
+		return fmt.Sprintf("ended; was at worker %s: %s", g.Last, chosen(s, g))
 	case g.Worker != "":
-		return arrived(s, g) + chosen(g)
+		return arrived(s, g) + chosen(s, g)
 	case g.Suspended:
 		return "has no worker, and is given one when it is resumed"
 	}
@@ -38,7 +38,7 @@ func arrived(s *state.State, g *state.Generation) string {
 }
 
 // chosen says what was compared when the worker was chosen.
-func chosen(g *state.Generation) string {
+func chosen(s *state.State, g *state.Generation) string {
 	if g.Cause == state.PlacedByPlan {
 		return "moved by a plan, as its predicted length changed"
 	}
@@ -52,13 +52,24 @@ func chosen(g *state.Generation) string {
 	case p > 0 && p <= len(g.Hardware):
 		of += fmt.Sprintf(" and hardware %s, choice %d of %d,", g.Hardware[p-1], p, len(g.Hardware))
 	case len(g.Hardware) > 0:
-		of += fmt.Sprintf(", none of hardware %s,", strings.Join(g.Hardware, " or "))
+		of += fmt.Sprintf(", none of hardware %s%s,", strings.Join(g.Hardware, " or "), little(s.AffinityOf(g.Policy, g.TaskClass)))
 	case g.Choice.By == state.HardwareMeasured:
 		return fmt.Sprintf("%s, its hardware suits the trajectory best for the work that it has: prompts are predicted to take %d %% of its time (%s); all work there takes %s%s",
 			of, g.Choice.PrefillPercent, heavy(g.Choice.PrefillPercent), seconds(g.Choice.WorkNS), next(g.Choice.NextNS))
 	}
+	if g.Choice.NextNS != 0 && g.Choice.NextNS < g.Choice.WorkNS {
+		took = "its predicted work took least for its price:"
+	}
 	text := fmt.Sprintf("%s %s %s", strings.TrimSuffix(of, ",")+",", took, seconds(g.Choice.WorkNS))
 	return text + next(g.Choice.NextNS)
+}
+
+// little says what else keeps workers of the hardware that a trajectory prefers from being chosen.
+func little(a *state.Affinity) string {
+	if a == nil || a.SpillPercent == 0 {
+		return ""
+	}
+	return " with little enough work"
 }
 
 // heavy says what a trajectory is dominated by (RollArt §3.1).

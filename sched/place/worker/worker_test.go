@@ -127,3 +127,21 @@ func TestEveryFreeSlotIsUsed(t *testing.T) {
 		}
 	})
 }
+
+// TestChosenSaysWhatDecided: a price may decide against less work, and an affinity may spill from
+// workers with free slots.
+func TestChosenSaysWhatDecided(t *testing.T) {
+	s := state.New()
+	g := &state.Generation{Policy: "p", TaskClass: "c", Choice: state.PlacementChoice{Candidates: 2, WorkNS: 20_400 * ms, NextNS: 12_200 * ms}}
+	if got, want := chosen(s, g), "of 2 workers with free slots, its predicted work took least for its price: 20.4 s (next: 12.2 s)"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	g.Choice.NextNS, g.Hardware = 30_000*ms, []string{"h800"}
+	if got, want := chosen(s, g), "of 2 workers with free slots, none of hardware h800, its predicted work took least 20.4 s (next: 30.0 s)"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	s.PutAffinity(&state.Affinity{Policy: "p", TaskClass: "c", SpillPercent: 50})
+	if got, want := chosen(s, g), "of 2 workers with free slots, none of hardware h800 with little enough work, its predicted work took least 20.4 s (next: 30.0 s)"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
