@@ -61,8 +61,8 @@ func (x *execution) openGeneration(id state.TrajectoryID, c *logv1.GenerationSpe
 	x.putGeneration(g)
 }
 
-// siblingsOf are the other trajectories of the prompt group of a trajectory that made their samples:
-// of many the last siblingsMax.
+// siblingsOf are the other trajectories of the prompt group of a trajectory that made their samples
+// and of which a turn was reported: of many the last siblingsMax.
 func siblingsOf(v *state.State, id state.TrajectoryID) (s predict.Siblings) {
 	t := v.Trajectory(id)
 	if t.Rollout == 0 {
@@ -80,7 +80,7 @@ func siblingsOf(v *state.State, id state.TrajectoryID) (s predict.Siblings) {
 			continue
 		}
 		looks--
-		if o := v.Generation(m.Trajectory); o != nil && o.Ended {
+		if o := v.Generation(m.Trajectory); o != nil && o.Ended && o.Trace.Turns > 0 {
 			s.Finished++
 			sum += o.Trace.OutputTokens
 		}
@@ -107,11 +107,15 @@ func (x *execution) expectTokens(g *state.Generation, tokens uint64) {
 // putGeneration stores a row, and has gateways told if its route is another one.
 func (x *execution) putGeneration(g *state.Generation) {
 	old := x.s.Generation(g.Trajectory)
+	waited := old != nil && x.s.WaitsForWorker(old)
 	x.s.PutGeneration(g)
+	if waits := x.s.WaitsForWorker(g); waits != waited && !g.Ended {
+		x.idleFrom(g.Trajectory)
+	}
 	if old == nil || old.Worker != g.Worker || old.Priority != g.Priority || old.Suspended != g.Suspended || old.Ended != g.Ended {
 		x.routes.generations.add(g.Trajectory)
 	}
-	if g.Waits() {
+	if x.s.WaitsForWorker(g) {
 		x.routes.policies.add(g.Policy)
 	}
 }
@@ -152,8 +156,7 @@ func (x *execution) roomFor(policy string) {
 	}
 }
 
-// reportGenerations adds what trajectories generated. What is reported of those that have ended
-// changes nothing.
+// reportGenerations adds what trajectories generated, also before they ended.
 func (x *execution) reportGenerations(c *logv1.ReportGenerations) *logv1.Result {
 	if r := x.replay(c.Request, nil, state.VerbReportGenerations, 1); r != nil {
 		return r
@@ -194,19 +197,15 @@ func checkReport(c *logv1.ReportGenerations) *logv1.Result {
 func (x *execution) reportGeneration(r *logv1.GenerationReport) {
 	x.generated(r)
 	old := x.s.Generation(state.TrajectoryID(r.TrajectoryId))
-	if old == nil || old.Ended {
+	if old == nil {
 		return
 	}
-	g := *old
-	g.Generating = r.Generating
-	g.GenerateNS, g.ToolNS = added(g.GenerateNS, r.GenerateNs), added(g.ToolNS, r.ToolNs)
-	var siblings predict.Siblings
-	if r.Turns > 0 {
-		siblings = siblingsOf(x.s, g.Trajectory)
+	if old.Ended {
+		x.reportEnded(old, r)
+		return
 	}
-	g.Trace = predict.Follow(x.s.LengthClass(g.Policy, g.TaskClass), &old.Trace, predict.Report{
-		Turns: r.Turns, OutputTokens: r.OutputTokens, ContextTokens: r.ContextTokens, ToolNS: r.ToolNs, FinishReason: r.FinishReason,
-	}, siblings)
+	g, siblings := x.followed(old, r)
+	g.Generating = r.Generating
 	if r.Turns > 0 {
 		x.predictLength(&g, siblings)
 	}
@@ -217,14 +216,52 @@ func (x *execution) reportGeneration(r *logv1.GenerationReport) {
 	}
 }
 
+// followed is a row with what was reported, and the siblings of the trajectory if a turn ended.
+func (x *execution) followed(old *state.Generation, r *logv1.GenerationReport) (g state.Generation, siblings predict.Siblings) {
+	g = *old
+	g.GenerateNS, g.ToolNS = added(g.GenerateNS, r.GenerateNs), added(g.ToolNS, r.ToolNs)
+	if r.Turns > 0 {
+		siblings = siblingsOf(x.s, g.Trajectory)
+	}
+	g.Trace = predict.Follow(x.s.LengthClass(g.Policy, g.TaskClass), &old.Trace, predict.Report{
+		Turns: r.Turns, OutputTokens: r.OutputTokens, ContextTokens: r.ContextTokens, ToolNS: r.ToolNs, FinishReason: r.FinishReason,
+	}, siblings)
+	return g, siblings
+}
+
+// reportEnded adds what a gateway reports after the end of a trajectory, as its last turn often ended
+// just before. Siblings are predicted by it. The class learns from it if no turn was known at the end.
+func (x *execution) reportEnded(old *state.Generation, r *logv1.GenerationReport) {
+	if r.Turns == 0 || x.s.Policy(old.Policy) == nil {
+		return
+	}
+	g, _ := x.followed(old, r)
+	x.putGeneration(&g)
+	if old.Trace.Turns == 0 {
+		t := x.s.Trajectory(g.Trajectory)
+		x.learnLength(g.Policy, g.TaskClass, &g.Trace, t.EndReason == state.EndNodeLost || x.endedByRollout(t))
+	}
+}
+
 // idleFrom has the idle timeout of a trajectory counted from now on: what is generated for it is a
 // sign of life, as its actions are.
 func (x *execution) idleFrom(id state.TrajectoryID) {
 	if t := x.s.Trajectory(id); t.IdleTimeoutNS > 0 && t.Live == 0 {
 		u := *t
-		u.IdleSince = x.now()
+		u.IdleSince = x.idleSince(t)
 		x.s.PutTrajectory(&u)
 	}
+}
+
+// idleSince is from when on a trajectory is idle that shows a sign of life now: not while rota has it
+// wait for a node or a worker.
+func (x *execution) idleSince(t *state.Trajectory) int64 {
+	g := x.s.Generation(t.ID)
+	waits := t.State == state.TrajectoryPending || g != nil && x.s.WaitsForWorker(g)
+	if waits && t.IdleTimeoutNS > 0 && x.s.Meta().Level >= state.LevelResizing {
+		return state.NotIdle
+	}
+	return x.now()
 }
 
 // added is a sum of durations, which ends at the largest.

@@ -23,7 +23,7 @@ func (s *story) at(t rapid.TB, seconds int64, lines ...string) {
 // and one of which nothing is heard any more is.
 func TestReportsOfGenerationsAreSignsOfLife(t *testing.T) {
 	s := newStory(t)
-	s.at(t, 1, "worker name=w policy=p", "open idle=10s policy=p")
+	s.at(t, 1, "register node=n1 numa=4", "worker name=w policy=p", "open idle=10s policy=p")
 	s.at(t, 9, "generated traj=1 worker=w now=yes")
 	s.at(t, 17, "generated traj=1 worker=w turns=1 out=10 took=9s")
 	s.at(t, 26, "tick")
@@ -146,4 +146,25 @@ func TestSiblingsAreBounded(t *testing.T) {
 	if got := siblingsOf(s.state, samples+1); got.Finished != siblingsMax || got.MeanTokens != (2*samples-siblingsMax+1)/2 {
 		t.Errorf("%+v", got)
 	}
+}
+
+// TestNoIdleTimeoutRunsWhileRotaHasATrajectoryWait for a node, or for a worker. It runs from then on.
+func TestNoIdleTimeoutRunsWhileRotaHasATrajectoryWait(t *testing.T) {
+	s := newStory(t)
+	open := func(after int64, want ...bool) {
+		t.Helper()
+		s.at(t, after, "tick")
+		for i, w := range want {
+			if got := s.state.Trajectory(state.TrajectoryID(1+i)).State < state.TrajectoryClosing; got != w {
+				t.Errorf("after %d s, trajectory %d is open: %v, want %v", after, 1+i, got, w)
+			}
+		}
+	}
+	s.at(t, 1, "worker name=w policy=p slots=1", "open idle=10s", "open idle=10s policy=p", "open idle=10s policy=p")
+	open(20, true, true, true)
+	s.at(t, 21, "register node=n1 numa=4")
+	open(30, true, true, true)
+	open(31, false, false, true) // its worker has a free slot from now on
+	open(40, false, false, true)
+	open(41, false, false, false)
 }

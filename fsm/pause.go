@@ -105,7 +105,7 @@ func (x *execution) resume(t *state.Trajectory) {
 	if u.Deadline != 0 {
 		u.Deadline += max(0, x.now()-u.PausedAt)
 	}
-	u.IdleSince, u.PausedAt = x.now(), 0
+	u.IdleSince, u.PausedAt = x.idleSince(&u), 0
 	x.s.PutTrajectory(&u)
 	for _, a := range x.s.LiveActions(t.ID) {
 		x.budget--

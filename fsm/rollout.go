@@ -82,7 +82,21 @@ func (x *execution) mayCreate(r *state.Rollout) *logv1.Result {
 			"%d rollouts have not ended, with places for %d trajectories (limits: %d and %d); close those that are no longer needed, or take their batches",
 			n.Live, n.LivePlaces, state.RolloutsMax, state.RolloutPlacesMax), 1_000_000_000)
 	}
-	return nil
+	return x.leavesRollouts(r)
+}
+
+// leavesRollouts refuses a rollout with which its namespace would have more rollouts or places than are
+// left for the others.
+func (x *execution) leavesRollouts(r *state.Rollout) *logv1.Result {
+	n, more := x.s.RolloutTotals(), int(r.Places())-1
+	if x.mayHaveMore(state.RolloutsMax, n.Live, func() int { live, _ := x.s.LiveRollouts(r.Namespace); return live }) &&
+		x.mayHaveMore(state.RolloutPlacesMax, int(n.LivePlaces)+more, func() int { _, places := x.s.LiveRollouts(r.Namespace); return places + more }) {
+		return nil
+	}
+	live, places := x.s.LiveRollouts(r.Namespace)
+	return retryAfter(refuse(codeResourceExhausted, "TOO_MANY_ROLLOUTS",
+		"%d rollouts of namespace %q have not ended, with places for %d trajectories, and with this one it would have more than are left for other namespaces (%d and %d for all); close those that are no longer needed, take their batches, or divide the rollout",
+		live, x.s.Namespace(r.Namespace).Name, places, state.RolloutsMax, state.RolloutPlacesMax), 1_000_000_000)
 }
 
 // closeRollout has the members closed that have made no sample, by the work list. Closing one

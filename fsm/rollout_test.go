@@ -268,3 +268,31 @@ func TestRolloutsNeedTheirLevel(t *testing.T) {
 		}
 	}
 }
+
+// TestRolloutsLeavePlacesToOtherNamespaces: none has more places for trajectories than are left for the
+// others, and a cluster with one namespace may use all.
+func TestRolloutsLeavePlacesToOtherNamespaces(t *testing.T) {
+	const half = state.RolloutPlacesMax / 2 / state.RolloutGroupsMax
+	s := newStory(t)
+	reason := func(ns string, samples uint32) string {
+		c := &logv1.CreateRollout{Namespace: ns, Policy: "p-" + ns, Groups: state.RolloutGroupsMax, SamplesPerGroup: samples}
+		return s.apply(t, &logv1.Command{Verb: &logv1.Command_CreateRollout{CreateRollout: c}})[0].GetRefusal().GetReason()
+	}
+	s.lines(t, "namespace name=b")
+	for i, test := range []struct {
+		namespace string
+		samples   uint32
+		want      string
+	}{
+		{"default", 2 * half, "TOO_MANY_ROLLOUTS"}, {"default", half, ""}, {"default", 1, "TOO_MANY_ROLLOUTS"},
+		{"b", half, "TOO_MANY_ROLLOUTS"}, {"b", half / 2, ""},
+	} {
+		if got := reason(test.namespace, test.samples); got != test.want {
+			t.Errorf("rollout %d, of namespace %s: %q, want %q", i, test.namespace, got, test.want)
+		}
+	}
+	s = newStory(t)
+	if got := reason("default", 2*half); got != "" {
+		t.Errorf("the only namespace may not use all: %s", got)
+	}
+}

@@ -72,13 +72,14 @@ func (x *execution) openTrajectory(c *logv1.OpenTrajectory) *logv1.Result {
 	x.s.SetMeta(m)
 	t := &state.Trajectory{
 		ID: m.LastTrajectory, Namespace: ns.ID, Pool: p.ID, Name: c.Name, State: state.TrajectoryPending,
-		Memory: c.MemoryBytes, IdleTimeoutNS: c.IdleTimeoutNs, IdleSince: x.now(), OpenedAt: x.now(),
+		Memory: c.MemoryBytes, IdleTimeoutNS: c.IdleTimeoutNs, OpenedAt: x.now(),
 		Spread: state.Spread{Group: c.SpreadGroup, Label: c.SpreadLabel}, Objective: state.Objective(c.Objective),
 		Spec: string(c.Spec), Labels: labels, Container: c.Container,
 
 		Rollout: state.RolloutID(c.Rollout.GetRolloutId()), Group: c.Rollout.GetGroup(),
 		Deadline: x.deadlineIn(c.TimeoutNs), PauseNS: pauseAfter(c),
 	}
+	t.IdleSince = x.idleSince(t)
 	x.putTrajectory(t)
 	x.openGeneration(t.ID, c.Generation)
 	if group != nil {
@@ -128,6 +129,7 @@ func (x *execution) place(t *state.Trajectory, n *state.Node) {
 	u.State, u.Node = state.TrajectoryOpen, n.ID
 	u.Spread.Domain = domainOn(n, t)
 	x.putTrajectory(&u)
+	x.leavesPending(t.ID)
 	for _, a := range x.s.LiveActions(t.ID) {
 		x.budget--
 		b := *a
@@ -141,6 +143,19 @@ func (x *execution) place(t *state.Trajectory, n *state.Node) {
 	// A reservation keeps the trajectory's own actions from starting, so it must not wait for memory
 	// that only the end of the trajectory gives back.
 	x.reviewReservation(x.s.Node(n.ID))
+}
+
+// leavesPending has a trajectory that got its node wait for a worker, if it needs one, and else be idle.
+func (x *execution) leavesPending(id state.TrajectoryID) {
+	if x.s.Meta().Level < state.LevelResizing {
+		return
+	}
+	if old := x.s.Generation(id); old != nil {
+		g := *old
+		g.Since = x.now()
+		x.putGeneration(&g)
+	}
+	x.idleFrom(id)
 }
 
 // waitsNoMore clears what is known only of those that wait for a node.

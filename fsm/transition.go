@@ -137,7 +137,7 @@ func (x *execution) end(a *state.Action, s state.ActionState, r *state.Result) {
 	}
 	t := *x.s.Trajectory(b.Trajectory)
 	if t.Live--; t.Live == 0 {
-		t.IdleSince = x.now()
+		t.IdleSince = x.idleSince(&t)
 		x.gapChanged(t.ID)
 	}
 	x.s.PutTrajectory(&t)

@@ -59,7 +59,7 @@ type Generation struct {
 	// Moves counts how often it went to another worker than Last, where it was before.
 	Moves uint32
 	Last  string
-	// Since is the log time from which it is at its worker, or waits for one.
+	// Since is the log time from which it is at its worker, or waits for one or for its node.
 	Since int64
 	Ended bool // with its trajectory
 	// Cause is why it went to its worker, or why it left the one before. Choice is what was known
@@ -124,8 +124,12 @@ const (
 // PrefixTokens is how long the prefix is that a worker without its KV cache computes again.
 func (r *Generation) PrefixTokens() uint64 { return max(r.Trace.PromptTokens, r.Trace.ContextTokens) }
 
-// Waits reports whether the trajectory is to be given a worker.
-func (r *Generation) Waits() bool { return r.Worker == "" && !r.Suspended && !r.Ended }
+// WaitsForWorker reports whether a trajectory is to be given a worker. It gets its node first: if some
+// had a worker and waited for a node while others had a node and waited for a worker, both would wait
+// for ever.
+func (s *State) WaitsForWorker(r *Generation) bool {
+	return r.Worker == "" && !r.Suspended && !r.Ended && s.Trajectory(r.Trajectory).State != TrajectoryPending
+}
 
 func (r *Generation) code(c *codec) {
 	number(c, &r.Trajectory)
@@ -204,7 +208,7 @@ func (a oldestGeneration) less(b oldestGeneration) bool {
 	return a.id < b.id
 }
 
-// PutGeneration stores what a trajectory generates.
+// PutGeneration stores what a trajectory generates. It is stored again when the trajectory gets its node.
 func (s *State) PutGeneration(r *Generation) {
 	if old := db(s).generations.put(db(s).enc, r.Trajectory, r); old != nil {
 		s.indexGeneration(old, false)
@@ -240,7 +244,7 @@ func (s *State) indexGeneration(r *Generation, in bool) {
 	case r.Worker != "":
 		include(&x.workerGenerations, workerGeneration{r.Worker, r.Trajectory}, in)
 		s.countLoad(r, in)
-	case !r.Suspended:
+	case !in || s.WaitsForWorker(r):
 		include(&x.waitingGenerations, waitingGeneration{r.Policy, r.Predicted, r.Trajectory}, in)
 		include(&x.oldestGenerations, oldestGeneration{r.Policy, r.Since, r.Trajectory}, in)
 	}

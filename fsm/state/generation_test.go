@@ -12,6 +12,7 @@ func TestNextWaiting(t *testing.T) {
 		{Policy: "q", Predicted: 7},
 	} {
 		g.Trajectory = TrajectoryID(i + 1)
+		s.PutTrajectory(&Trajectory{ID: g.Trajectory, State: TrajectoryOpen})
 		s.PutGeneration(&g)
 	}
 	for _, test := range []struct {

@@ -321,6 +321,17 @@ func (s *State) LastRollout(policy string) (id RolloutID) {
 // RolloutTotals returns totals over the cluster.
 func (s *State) RolloutTotals() RolloutTotals { return db(s).index.rolloutTotals }
 
+// LiveRollouts counts the rollouts of a namespace that have not ended, and the places in their groups.
+func (s *State) LiveRollouts(ns NamespaceID) (live, places int) {
+	s.Rollouts(0, func(r *Rollout) bool {
+		if r.Namespace == ns && r.State != RolloutClosed {
+			live, places = live+1, places+int(r.Places())
+		}
+		return true
+	})
+	return live, places
+}
+
 // ExcessRollout returns the kept rollout that ended first, if more are kept than may be; else 0.
 func (s *State) ExcessRollout() RolloutID {
 	if n := s.RolloutTotals(); n.Ended <= RolloutsKeptMax && n.EndedPlaces <= PlacesKeptMax {
@@ -419,6 +430,9 @@ func (s *State) RolloutGroup(k GroupKey) *RolloutGroup { return db(s).rolloutGro
 
 // RolloutGroups visits the groups of a rollout that have had a trajectory, from a number on.
 func (s *State) RolloutGroups(id RolloutID, from uint32, fn func(*RolloutGroup) bool) {
+	if from >= RolloutGroupsMax { // its key would be one of another group
+		return
+	}
 	db(s).rolloutGroups.scan(KeyOfGroup(id, from), func(g *RolloutGroup) bool {
 		return g.Key.Rollout() == id && fn(g)
 	})

@@ -177,6 +177,9 @@ func (r *Node) SetDrains(operator, lowDisk bool) {
 	r.Draining, r.LowDisk, r.Drained = operator || lowDisk, lowDisk, operator && lowDisk
 }
 
+// NotIdle is the IdleSince of a trajectory that rota has wait: its idle timeout does not run.
+const NotIdle = 1<<63 - 1
+
 // Trajectory is a multi-turn session that keeps a node and memory.
 type Trajectory struct {
 	ID        TrajectoryID
@@ -191,10 +194,11 @@ type Trajectory struct {
 	// Live counts its queued and running actions.
 	Live          uint32
 	IdleTimeoutNS int64
-	IdleSince     int64 // log time of the last change of Live to 0
-	OpenedAt      int64
-	EndedAt       int64
-	Spread        Spread
+	// IdleSince is the log time of its last sign of life; NotIdle while it waits for a node or a worker.
+	IdleSince int64
+	OpenedAt  int64
+	EndedAt   int64
+	Spread    Spread
 	// While it is pending: the most cores and bits/s that one of its live actions asks
 	// for. Its node has to have both.
 	RequestedCores     uint32
@@ -236,7 +240,7 @@ func (r *Trajectory) ClosesAt() int64 {
 	switch idle := Saturated(r.IdleSince, r.IdleTimeoutNS); {
 	case r.State >= TrajectoryClosing || r.Paused():
 		return 0
-	case r.IdleTimeoutNS > 0 && r.Live == 0 && (r.Deadline == 0 || idle < r.Deadline):
+	case r.IdleTimeoutNS > 0 && r.IdleSince != NotIdle && r.Live == 0 && (r.Deadline == 0 || idle < r.Deadline):
 		return idle
 	}
 	return r.Deadline

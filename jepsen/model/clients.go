@@ -285,7 +285,7 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 	p := m.pools[orDefault(c.Pool)]
 	t := &trajectory{pool: p, Trajectory: state.Trajectory{
 		ID: m.lastTrajectory, Namespace: ns, Pool: p.id, Name: c.Name, State: state.TrajectoryPending,
-		Memory: c.MemoryBytes, IdleTimeoutNS: c.IdleTimeoutNs, IdleSince: m.now, OpenedAt: m.now,
+		Memory: c.MemoryBytes, IdleTimeoutNS: c.IdleTimeoutNs, OpenedAt: m.now,
 		Spread: state.Spread{Group: c.SpreadGroup, Label: c.SpreadLabel}, Objective: state.Objective(c.Objective),
 		Deadline: m.in(c.TimeoutNs), Container: c.Container,
 		Spec: string(c.Spec), Labels: state.Labels(labelsText(c.Labels)), Rollout: state.RolloutID(c.Rollout.GetRolloutId()), Group: c.Rollout.GetGroup(),
@@ -294,10 +294,10 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 		t.PauseNS = c.TimeoutNs
 	}
 	m.trajectories[t.ID] = t
+	m.alive(t)
 	p.pending = append(p.pending, t)
 	m.counts.OpenTrajectories++
 	m.openGeneration(t.ID, c.Generation)
-	m.watchIdle(t)
 	m.watchDeadline(t)
 	m.touchTrajectory(t)
 	m.touchPool(p)

@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"rota/fsm/state"
@@ -117,8 +118,7 @@ func (m *Model) end(a *action, s state.ActionState, r *state.Result) state.Event
 	if t := m.trajectories[a.Trajectory]; t != nil {
 		t.live = remove(t.live, a)
 		if t.Live--; t.Live == 0 {
-			t.IdleSince = m.now
-			m.watchIdle(t)
+			m.alive(t)
 		}
 		m.touchTrajectory(t)
 	}
@@ -149,6 +149,24 @@ func (m *Model) leaveQueue(a *action) {
 	m.counts.Queued--
 	m.queueSize -= a.size()
 	m.touchPool(a.pool)
+}
+
+// alive: a trajectory shows a sign of life. It is not idle while rota has it wait for a node or a worker.
+func (m *Model) alive(t *trajectory) {
+	waits := t.State == state.TrajectoryPending || m.waitsForWorker(m.workers.generations[t.ID])
+	t.IdleSince = m.now
+	if waits && t.IdleTimeoutNS > 0 && m.level >= levelResizing {
+		t.IdleSince = math.MaxInt64
+	}
+	m.watchIdle(t)
+	m.touchTrajectory(t)
+}
+
+// aliveIfIdle is alive, for what is none while an action is live.
+func (m *Model) aliveIfIdle(id state.TrajectoryID) {
+	if t := m.trajectories[id]; t.IdleTimeoutNS > 0 && len(t.live) == 0 {
+		m.alive(t)
+	}
 }
 
 func (m *Model) watchIdle(t *trajectory) {

@@ -96,8 +96,8 @@ func (m *Model) resume(t *trajectory) {
 		t.Deadline += max(0, m.now-t.PausedAt)
 		m.watchDeadline(t)
 	}
-	t.IdleSince, t.PausedAt = m.now, 0
-	m.watchIdle(t)
+	t.PausedAt = 0
+	m.alive(t)
 	for _, a := range t.live {
 		m.touchAction(a)
 		switch {

@@ -160,11 +160,15 @@ func (m *Model) createRollout(c *logv1.CreateRollout, got *logv1.Result) error {
 		ID: m.rollouts.last + 1, Namespace: m.namespaces[orDefault(c.Namespace)], Name: c.Name, Policy: c.Policy, Groups: c.Groups,
 		Samples: c.SamplesPerGroup, Redundant: c.Redundant, Staleness: c.Staleness, State: state.RolloutOpen, CreatedAt: m.now,
 	}}
-	live, taken := 0, 0
+	live, taken, ownLive, ownTaken := 0, 0, 0, 0
 	for _, o := range m.rollouts.all {
 		if o.State != state.RolloutClosed {
 			live++
 			taken += places(&o.Rollout)
+			if o.Namespace == r.Namespace {
+				ownLive++
+				ownTaken += places(&o.Rollout)
+			}
 		}
 	}
 	var v verdict
@@ -173,6 +177,8 @@ func (m *Model) createRollout(c *logv1.CreateRollout, got *logv1.Result) error {
 	v.refuse(c.SamplesPerGroup < 1 || c.SamplesPerGroup > groupSamplesMax || c.Redundant > groupSamplesMax, "INVALID")
 	v.refuse(places(&r.Rollout) > rolloutPlacesMax, "INVALID")
 	v.refuse(live >= rolloutsMax || taken+places(&r.Rollout) > rolloutPlacesMax, "TOO_MANY_ROLLOUTS")
+	more := places(&r.Rollout) - 1
+	v.refuse(m.takesTooMuch(rolloutsMax, live, ownLive) || m.takesTooMuch(rolloutPlacesMax, taken+more, ownTaken+more), "TOO_MANY_ROLLOUTS")
 	m.named(&v, c.Policy)
 	m.claims(&v, c.Policy, orDefault(c.Namespace), c.PolicyOwner)
 	if ok, err := v.judge(got); !ok {

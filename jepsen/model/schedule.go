@@ -296,6 +296,9 @@ func (m *Model) moveIn(t *trajectory, n *node) error {
 	}
 	m.touchTrajectory(t)
 	m.touchNode(n)
+	if m.level >= levelResizing {
+		m.mayHaveWorker(t)
+	}
 	return m.expect(t.event())
 }
 

@@ -132,7 +132,8 @@ func (m *Model) forget(d deadline, left bool) bool {
 
 func (m *Model) dropTrajectory(id state.TrajectoryID) error {
 	delete(m.trajectories, id)
-	delete(m.workers.generations, id) // its trace went when it ended
+	delete(m.workers.generations, id)
+	delete(m.workers.traces, id)
 	m.workers.touched[id] = true
 	if m.s.Trajectory(id) != nil {
 		return fmt.Errorf("trajectory %d ended more than %d ns ago and is still kept", id, m.settings.RetentionNS)

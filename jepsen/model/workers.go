@@ -244,7 +244,7 @@ func (m *Model) siblings(id state.TrajectoryID) (said uint32, mean uint64) {
 		return x.State != state.MemberSampled || x.Trajectory == id
 	})
 	for _, x := range sampled[max(0, len(sampled)-siblingsMax):] {
-		if g := m.workers.generations[x.Trajectory]; g != nil && g.Ended {
+		if g := m.workers.generations[x.Trajectory]; g != nil && g.Ended && g.Trace.Turns > 0 {
 			said++
 			mean += g.Trace.OutputTokens
 		}
@@ -255,16 +255,21 @@ func (m *Model) siblings(id state.TrajectoryID) (said uint32, mean uint64) {
 // endGeneration is followed by learnEnd when the order of what ends in this entry is known.
 // One that its rollout ends, as it is redundant or stale, or with all of it, is cut off.
 func (m *Model) endGeneration(t *trajectory, reason state.EndReason) {
-	id, closed := t.ID, false
-	if r := m.rollouts.all[t.Rollout]; r != nil && r.groups[t.Group] != nil {
-		x := memberOf(r.groups[t.Group], id)
-		closed = x != nil && x.State > state.MemberSampled
-	}
+	id := t.ID
 	if g := m.workers.generations[id]; g != nil && !g.Ended {
-		m.workers.ending[id] = g.Generating || reason == state.EndNodeLost || closed
+		m.workers.ending[id] = g.Generating || reason == state.EndNodeLost || m.closedByRollout(t)
 		g.Ended, g.Generating = true, false
 		m.workers.touched[id] = true
 	}
+}
+
+func (m *Model) closedByRollout(t *trajectory) bool {
+	r := m.rollouts.all[t.Rollout]
+	if r == nil || r.groups[t.Group] == nil {
+		return false
+	}
+	x := memberOf(r.groups[t.Group], t.ID)
+	return x != nil && x.State > state.MemberSampled
 }
 
 // learnEnd learns from a trajectory whose end was said to clients: lengths are learned in the
@@ -278,7 +283,6 @@ func (m *Model) learnEnd(e state.Event) {
 		g := m.workers.generations[id]
 		m.workers.lengths.learn(lengthName{g.Policy, g.TaskClass}, m.workers.traces[id], cut, m.now)
 		delete(m.workers.ending, id)
-		delete(m.workers.traces, id)
 	}
 }
 
@@ -328,27 +332,48 @@ func (m *Model) reportGeneration(r *logv1.GenerationReport) {
 	}
 	id := state.TrajectoryID(r.TrajectoryId)
 	g := m.workers.generations[id]
-	if g == nil || g.Ended {
+	if g == nil {
+		return
+	}
+	if g.Ended {
+		m.reportLate(g, r)
 		return
 	}
 	g.Generating = r.Generating
-	g.GenerateNS += r.GenerateNs
-	g.ToolNS += r.ToolNs
-	said, mean := m.siblings(id)
-	trace := m.workers.traces[id]
-	m.workers.lengths.follow(lengthName{g.Policy, g.TaskClass}, trace, lengthReport{
-		turns: r.Turns, output: r.OutputTokens, context: r.ContextTokens, toolNS: r.ToolNs, finish: r.FinishReason,
-	}, said, mean)
-	g.Trace = trace.row()
+	m.follow(g, r)
 	if r.Turns > 0 {
 		g.Service = state.ServicePrediction{}
 		delete(m.workers.said, id)
 	}
 	m.workers.touched[id], m.workers.grown[id] = true, true
-	if t := m.trajectories[id]; t.IdleTimeoutNS > 0 && len(t.live) == 0 {
-		t.IdleSince = m.now
-		m.watchIdle(t)
-		m.touchTrajectory(t)
+	m.aliveIfIdle(id)
+}
+
+// follow adds a report to what happened to a trajectory.
+func (m *Model) follow(g *state.Generation, r *logv1.GenerationReport) {
+	g.GenerateNS += r.GenerateNs
+	g.ToolNS += r.ToolNs
+	said, mean := m.siblings(g.Trajectory)
+	trace := m.workers.traces[g.Trajectory]
+	m.workers.lengths.follow(lengthName{g.Policy, g.TaskClass}, trace, lengthReport{
+		turns: r.Turns, output: r.OutputTokens, context: r.ContextTokens, toolNS: r.ToolNs, finish: r.FinishReason,
+	}, said, mean)
+	g.Trace = trace.row()
+}
+
+// reportLate: turns are reported of a trajectory that has ended. If they are all that is known, it
+// teaches its class.
+func (m *Model) reportLate(g *state.Generation, r *logv1.GenerationReport) {
+	if r.Turns == 0 || m.rollouts.policies[g.Policy] == nil {
+		return
+	}
+	first := g.Trace.Turns == 0
+	m.follow(g, r)
+	m.workers.touched[g.Trajectory] = true
+	if first {
+		t := m.trajectories[g.Trajectory]
+		cut := t.EndReason == state.EndNodeLost || m.closedByRollout(t)
+		m.workers.lengths.learn(lengthName{g.Policy, g.TaskClass}, m.workers.traces[g.Trajectory], cut, m.now)
 	}
 }
 
@@ -368,6 +393,7 @@ func (m *Model) suspendTrajectory(c *logv1.SuspendTrajectory, got *logv1.Result)
 	g.Suspended = !c.Resume
 	if g.Worker == "" {
 		g.Since = m.now
+		m.aliveIfIdle(id)
 	}
 	m.workers.touched[id] = true
 	return result(got, &logv1.Result{Count: 1})
@@ -419,14 +445,21 @@ func (m *Model) migrateCache(g *state.Generation, from, to *state.Worker) {
 func (m *Model) dismiss(g *state.Generation, why state.PlacementCause) {
 	g.Worker, g.Since, g.Cause = "", m.now, why
 	m.workers.touched[g.Trajectory] = true
+	if !g.Suspended {
+		m.aliveIfIdle(g.Trajectory)
+	}
 }
 
 func (m *Model) assign(g *state.Generation, w *state.Worker, choice state.PlacementChoice) {
 	if g.Last != "" && g.Last != w.Name {
 		g.Moves++
 	}
+	waited := m.waitsForWorker(g)
 	g.Worker, g.Last, g.Since, g.Choice = w.Name, w.Name, m.now, choice
 	m.workers.touched[g.Trajectory] = true
+	if waited {
+		m.aliveIfIdle(g.Trajectory)
+	}
 }
 
 // fireWorkers does what is due for workers by log time. If not everything that is due was done,
@@ -494,12 +527,26 @@ func (m *Model) placeGenerations() {
 	}
 }
 
+// waitsForWorker: a trajectory is the next to get a worker, or one of the next. It has its node.
+func (m *Model) waitsForWorker(g *state.Generation) bool {
+	return g != nil && g.Worker == "" && !g.Suspended && !g.Ended && m.trajectories[g.Trajectory].State == state.TrajectoryOpen
+}
+
+// mayHaveWorker: a trajectory got its node, and waits for a worker from now on, if it needs one.
+func (m *Model) mayHaveWorker(t *trajectory) {
+	if g := m.workers.generations[t.ID]; g != nil {
+		g.Since = m.now
+		m.workers.touched[t.ID] = true
+	}
+	m.aliveIfIdle(t.ID)
+}
+
 // placeNext gives a worker to the trajectory of a policy whose turn it is, and reports whether
 // there is one.
 func (m *Model) placeNext(policy string) bool {
 	var waiting []*state.Generation
 	for _, g := range m.workers.generations {
-		if g.Policy == policy && g.Worker == "" && !g.Suspended && !g.Ended {
+		if g.Policy == policy && m.waitsForWorker(g) {
 			waiting = append(waiting, g)
 		}
 	}

@@ -22,8 +22,8 @@ var lengths = []Mutant{
 		Name: "unfinished-siblings-count",
 		Bug:  "a sibling that made its sample and generates on counts as finished",
 		Edits: []Edit{{"fsm/generation.go",
-			"o != nil && o.Ended {",
-			"o != nil {"}},
+			"o != nil && o.Ended && o.Trace",
+			"o != nil && o.Trace"}},
 		Hunt: Hunt{Engine: Tests, Args: []string{"jepsen/model", "TestRandomGenerations"}},
 	},
 	{

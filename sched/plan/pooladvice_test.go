@@ -15,6 +15,7 @@ func poolOf(predicted ...uint64) (*state.State, *state.WorkerPool) {
 	s.SetMeta(state.Meta{ClusterID: "test", Level: state.LevelResizing})
 	s.PutPolicy(&state.Policy{Name: "p"})
 	for i, tokens := range predicted {
+		s.PutTrajectory(&state.Trajectory{ID: state.TrajectoryID(1 + i), State: state.TrajectoryOpen})
 		s.PutGeneration(&state.Generation{Trajectory: state.TrajectoryID(1 + i), Policy: "p", Predicted: tokens, Cause: state.PlacedOpened})
 	}
 	p := &state.WorkerPool{Name: "x", Policy: "p", GPUs: 8, PayBack: 1}

@@ -18,6 +18,8 @@ func Explain(s *state.State, g *state.Generation) string {
 		return arrived(s, g) + chosen(s, g)
 	case g.Suspended:
 		return "has no worker, and is given one when it is resumed"
+	case !s.WaitsForWorker(g):
+		return "waits for its node, and is given a worker then"
 	}
 	return waits(s, g)
 }
