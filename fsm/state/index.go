@@ -50,8 +50,10 @@ type indexes struct {
 	nodeAttempts set[nodeAttempt]
 	hosted       set[hosted]
 	// members has the kept actions of trajectories, live those that have not ended.
-	members  set[member]
-	live     set[member]
+	members set[member]
+	live    set[member]
+	// requests has what the live actions of pending trajectories ask of a node, the most first.
+	requests set[request]
 	timers   set[timer]
 	expiries set[expiry]
 	// ended orders ended actions by when they did.
@@ -254,6 +256,7 @@ var indexed = [...]index{
 	ordered("hosted", func(x *indexes) *set[hosted] { return &x.hosted }, hosted.less),
 	ordered("members", func(x *indexes) *set[member] { return &x.members }, member.less),
 	ordered("live", func(x *indexes) *set[member] { return &x.live }, member.less),
+	ordered("requests", func(x *indexes) *set[request] { return &x.requests }, request.less),
 	ordered("timers", func(x *indexes) *set[timer] { return &x.timers }, timer.less),
 	ordered("expiries", func(x *indexes) *set[expiry] { return &x.expiries }, expiry.less),
 	ordered("ended", func(x *indexes) *set[ended] { return &x.ended }, ended.less),

@@ -281,6 +281,7 @@ func (s *State) indexAction(r *Action) {
 		if !r.State.Final() {
 			x.live.Set(member{r.Trajectory, r.ID})
 		}
+		r.eachRequest(x.requests.Set)
 	}
 	switch {
 	case r.State == ActionQueued:
@@ -311,6 +312,7 @@ func (s *State) unindexAction(r *Action) {
 	if r.Trajectory != 0 {
 		x.members.Delete(member{r.Trajectory, r.ID})
 		x.live.Delete(member{r.Trajectory, r.ID})
+		r.eachRequest(x.requests.Delete)
 	}
 	switch {
 	case r.State == ActionQueued:
