@@ -37,6 +37,8 @@ type indexes struct {
 	held    dict[NamespaceID, Held]
 	// promised is what is promised to actions for which nodes are reserved; it is kept with those.
 	promised dict[NamespaceID, Promised]
+	// reserved has the nodes that are reserved for actions, by the namespaces of these.
+	reserved set[reserved]
 	// resumed has the attempts that wait to go on, by namespace, resumedCores the cores that they lack.
 	resumed      set[resumed]
 	resumedCores dict[NamespaceID, resumedCores]
@@ -66,6 +68,9 @@ type indexes struct {
 	nsReferrers   dict[NamespaceID, int]
 	// nsRequests counts the requests that are remembered of each namespace.
 	nsRequests dict[NamespaceID, int]
+	// nsClasses, nsPolicies and nsFileSnapshots count the classes and policies of each namespace, and
+	// its snapshots of files that have not ended.
+	nsClasses, nsPolicies, nsFileSnapshots dict[NamespaceID, int]
 	// classNames has the classes by name, classLive how many actions of each have
 	// not ended.
 	classNames set[className]
@@ -246,6 +251,7 @@ var indexed = [...]index{
 	mapped("nsQueued", func(x *indexes) *dict[NamespaceID, int] { return &x.nsQueued }),
 	mapped("nsTrajectories", func(x *indexes) *dict[NamespaceID, Opened] { return &x.nsTrajectories }),
 	shareIndexes[0], shareIndexes[1], shareIndexes[2], shareIndexes[3], shareIndexes[4],
+	ordered("reserved", func(x *indexes) *set[reserved] { return &x.reserved }, reserved.less),
 	ordered("resumed", func(x *indexes) *set[resumed] { return &x.resumed }, resumed.less),
 	mapped("resumedCores", func(x *indexes) *dict[NamespaceID, resumedCores] { return &x.resumedCores }),
 	mapped("poolQueued", func(x *indexes) *dict[PoolID, int] { return &x.poolQueued }),
@@ -264,6 +270,9 @@ var indexed = [...]index{
 	mapped("poolReferrers", func(x *indexes) *dict[PoolID, int] { return &x.poolReferrers }),
 	mapped("nsReferrers", func(x *indexes) *dict[NamespaceID, int] { return &x.nsReferrers }),
 	mapped("nsRequests", func(x *indexes) *dict[NamespaceID, int] { return &x.nsRequests }),
+	mapped("nsClasses", func(x *indexes) *dict[NamespaceID, int] { return &x.nsClasses }),
+	mapped("nsPolicies", func(x *indexes) *dict[NamespaceID, int] { return &x.nsPolicies }),
+	mapped("nsFileSnapshots", func(x *indexes) *dict[NamespaceID, int] { return &x.nsFileSnapshots }),
 	ordered("classNames", func(x *indexes) *set[className] { return &x.classNames }, className.less),
 	mapped("classLive", func(x *indexes) *dict[ClassID, int] { return &x.classLive }),
 	ordered("groups", func(x *indexes) *set[groupCount] { return &x.groups }, groupCount.less),
