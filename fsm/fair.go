@@ -54,14 +54,8 @@ func (x *execution) keepToLimit(ns state.NamespaceID) {
 	if !x.s.AnySettings() || x.s.HeldBy(ns).Promised == (state.Promised{}) {
 		return
 	}
-	var reserved []state.ActionID
-	x.s.Nodes(0, func(n *state.Node) bool {
-		if a := x.s.Action(n.ReservedFor); a != nil && a.Namespace == ns {
-			reserved = append(reserved, a.ID)
-		}
-		return true
-	})
-	for _, id := range reserved {
+	for _, id := range x.s.Reserving(ns) {
+		x.budget--
 		if a := x.s.Action(id); a.ReservedOn != 0 && sched.LimitOf(x.s, a) != order.NoLimit {
 			x.dirty.add(x.unreserve(a).Queue())
 		}

@@ -334,6 +334,10 @@ func (e *groupEdit) sampled(id state.TrajectoryID) {
 	}
 }
 
+// closeCost is what it costs of an entry's budget to close a member of a group: what is known of lengths
+// learns from it.
+const closeCost = 8
+
 // store makes the change, and begins to close what is to be closed.
 func (e *groupEdit) store() {
 	if !e.changed {
@@ -345,7 +349,7 @@ func (e *groupEdit) store() {
 		e.x.s.DeleteSample(id)
 	}
 	for _, id := range e.closing {
-		e.x.budget--
+		e.x.budget -= closeCost
 		e.x.beginClose(e.x.s.Trajectory(id), state.EndTrajectoryEnded)
 	}
 }

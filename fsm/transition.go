@@ -145,25 +145,20 @@ func (x *execution) end(a *state.Action, s state.ActionState, r *state.Result) {
 		x.dirty.add(state.QueueOf(state.TrajectoryTeardown, t.ID))
 	}
 	if t.State == state.TrajectoryPending {
-		x.requestsLess(&t, &b)
+		x.requestsLess(&t)
 	}
 }
 
 // requestsLess corrects what a pending trajectory asks for when one of its actions has
 // ended, and looks at it again if it was set aside for that.
-func (x *execution) requestsLess(t *state.Trajectory, a *state.Action) {
-	if a.CoresMin < t.RequestedCores && a.Bandwidth() < t.RequestedBandwidth {
+func (x *execution) requestsLess(t *state.Trajectory) {
+	cores, bandwidth := x.s.Requested(t.ID)
+	if cores == t.RequestedCores && bandwidth == t.RequestedBandwidth {
 		return
 	}
 	less := *t
 	waitsNoMore(&less)
-	x.s.VisitLive(t.ID, func(b *state.Action) bool {
-		addRequest(&less, b)
-		return less.RequestedCores < t.RequestedCores || less.RequestedBandwidth < t.RequestedBandwidth
-	})
-	if less.RequestedCores == t.RequestedCores && less.RequestedBandwidth == t.RequestedBandwidth {
-		return
-	}
+	less.RequestedCores, less.RequestedBandwidth = cores, bandwidth
 	x.s.PutTrajectory(&less)
 	x.dirty.add(state.QueueOf(state.PoolQueue, t.Pool))
 }

@@ -21,6 +21,17 @@ const engineWeight = EntryWeight / 4
 // is stored anew, with what was declared.
 const rewardWeight = 16
 
+// generationWeight is what it weighs to report or to predict what one trajectory generates, or to take
+// one sample, and twice that to move a trajectory: rows are stored anew, with what the trajectory waits
+// for.
+const generationWeight = 4
+
+// groupWeight is what it weighs to give a complete group to a step.
+const groupWeight = 4
+
+// cycleWeight is what it weighs to begin a step of a job's training: the ledger of its group is built.
+const cycleWeight = placeCost / 2
+
 // snapshotWeight is what it weighs to ask for a snapshot: the actions of its trajectory are looked at,
 // or all snapshots.
 const snapshotWeight = EntryWeight / 4
@@ -50,6 +61,22 @@ func Weight(c *logv1.Command) int {
 		return max(1, ReportWeight*len(v.ReportFrozen.Attempts))
 	case *logv1.Command_ReportSnapshots:
 		return 4 + len(v.ReportSnapshots.Reports)
+	case *logv1.Command_AcquireTurn:
+		if v.AcquireTurn.Step > 0 {
+			return cycleWeight // whether it is a new step is not known before
+		}
+	case *logv1.Command_ChangeJob:
+		return turnsPerJobMax // it may end as many turns, and build the ledger of a group
+	case *logv1.Command_PublishVersion:
+		return EntryWeight // all workers and rollouts of its policy are looked at
+	case *logv1.Command_TakeBatch:
+		return 4 + groupWeight*int(min(v.TakeBatch.Groups, EntryWeight/groupWeight-1))
+	case *logv1.Command_ReportGenerations:
+		return min(EntryWeight, 4+generationWeight*(len(v.ReportGenerations.Generations)+len(v.ReportGenerations.Workers)))
+	case *logv1.Command_PredictGenerations:
+		return min(EntryWeight, 4+generationWeight*len(v.PredictGenerations.Predictions))
+	case *logv1.Command_MoveGenerations:
+		return min(EntryWeight, 4+2*generationWeight*len(v.MoveGenerations.Moves))
 	case *logv1.Command_MoveJob:
 		return placeCost // the ledger of two groups is built; a plan has 8 at most
 	case *logv1.Command_CommitRestore, *logv1.Command_Refound:

@@ -183,14 +183,9 @@ func (s *State) Classes(after ClassID, fn func(*Class) bool) { db(s).classes.sca
 // ClassCount returns how many classes there are.
 func (s *State) ClassCount() int { return db(s).classes.rows.Len() }
 
-// ClassesOf returns how many classes of a namespace there are; it looks at each.
-func (s *State) ClassesOf(ns NamespaceID) (n int) {
-	db(s).index.classNames.Ascend(className{namespace: ns}, func(k className) bool {
-		if k.namespace == ns {
-			n++
-		}
-		return k.namespace == ns
-	})
+// ClassesOf returns how many classes of a namespace there are.
+func (s *State) ClassesOf(ns NamespaceID) int {
+	n, _ := db(s).index.nsClasses.Get(ns)
 	return n
 }
 
@@ -204,6 +199,7 @@ func (s *State) ClassLive(id ClassID) int {
 func (s *State) PutClass(r *Class) {
 	if old := db(s).classes.put(db(s).enc, r.ID, r); old == nil {
 		db(s).index.classNames.Set(className{r.Namespace, r.Name, r.ID})
+		count(&db(s).index.nsClasses, r.Namespace, 1)
 		s.refer(r.Namespace, 0, 1)
 	}
 }
@@ -212,6 +208,7 @@ func (s *State) PutClass(r *Class) {
 func (s *State) DeleteClass(id ClassID) {
 	if old := db(s).classes.delete(id); old != nil {
 		db(s).index.classNames.Delete(className{namespace: old.Namespace, name: old.Name})
+		count(&db(s).index.nsClasses, old.Namespace, -1)
 		s.refer(old.Namespace, 0, -1)
 	}
 }

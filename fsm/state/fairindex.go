@@ -25,6 +25,38 @@ type (
 	}
 )
 
+// reserved is a node that is reserved for an action of a namespace.
+type reserved struct {
+	namespace NamespaceID
+	node      NodeID
+	action    ActionID
+}
+
+func (a reserved) less(b reserved) bool {
+	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.node, b.node), cmp.Compare(a.action, b.action)) < 0
+}
+
+func (r *Action) reserved() reserved { return reserved{r.Namespace, r.ReservedOn, r.ID} }
+
+// reserving is the action if it has a node reserved, else nil.
+func (r *Action) reserving() *Action {
+	if r == nil || r.ReservedOn == 0 {
+		return nil
+	}
+	return r
+}
+
+// Reserving returns the actions of a namespace that have a node reserved, in the order of the nodes.
+func (s *State) Reserving(ns NamespaceID) (ids []ActionID) {
+	db(s).index.reserved.Ascend(reserved{namespace: ns}, func(k reserved) bool {
+		if k.namespace == ns {
+			ids = append(ids, k.action)
+		}
+		return k.namespace == ns
+	})
+	return ids
+}
+
 func (a queuedOf) less(b queuedOf) bool {
 	if a.queue != b.queue {
 		return a.queue < b.queue

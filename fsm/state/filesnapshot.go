@@ -93,9 +93,12 @@ func (a fork) less(b fork) bool {
 
 // PutFileSnapshot stores a snapshot of files.
 func (s *State) PutFileSnapshot(r *FileSnapshot) {
-	if old := db(s).fileSnapshots.put(db(s).enc, r.ID, r); old == nil {
+	old := db(s).fileSnapshots.put(db(s).enc, r.ID, r)
+	if old == nil {
 		s.refer(r.Namespace, 0, 1)
 	}
+	s.countFileSnapshot(old, -1)
+	s.countFileSnapshot(r, 1)
 	s.indexFileSnapshot(r, true)
 }
 
@@ -103,7 +106,15 @@ func (s *State) PutFileSnapshot(r *FileSnapshot) {
 func (s *State) DeleteFileSnapshot(id FileSnapshotID) {
 	if old := db(s).fileSnapshots.delete(id); old != nil {
 		s.refer(old.Namespace, 0, -1)
+		s.countFileSnapshot(old, -1)
 		s.indexFileSnapshot(old, false)
+	}
+}
+
+// countFileSnapshot counts a snapshot for its namespace until it has ended; nil: there is none.
+func (s *State) countFileSnapshot(r *FileSnapshot, by int) {
+	if r != nil && !r.State.Ended() {
+		count(&db(s).index.nsFileSnapshots, r.Namespace, by)
 	}
 }
 
@@ -142,19 +153,10 @@ func (s *State) FileSnapshots(after FileSnapshotID, fn func(*FileSnapshot) bool)
 // FileSnapshotCount returns how many snapshots of files are kept.
 func (s *State) FileSnapshotCount() int { return db(s).fileSnapshots.rows.Len() }
 
-// LiveFileSnapshots returns how many snapshots have not ended, of all namespaces and of one. It looks
-// at each.
+// LiveFileSnapshots returns how many snapshots have not ended, of all namespaces and of one.
 func (s *State) LiveFileSnapshots(ns NamespaceID) (all, own int) {
-	s.FileSnapshots(0, func(r *FileSnapshot) bool {
-		if !r.State.Ended() {
-			all++
-			if r.Namespace == ns {
-				own++
-			}
-		}
-		return true
-	})
-	return all, own
+	own, _ = db(s).index.nsFileSnapshots.Get(ns)
+	return db(s).index.nodeFileSnapshots.Len(), own
 }
 
 // NodeFileSnapshots visits the snapshots that have not ended of a node, by ID.

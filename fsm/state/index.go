@@ -39,6 +39,8 @@ type indexes struct {
 	promised dict[NamespaceID, Promised]
 	// equipped is what actions need that have their quotas and wait for a node; it is kept with those.
 	equipped dict[NamespaceID, Promised]
+	// reserved has the nodes that are reserved for actions, by the namespaces of these.
+	reserved set[reserved]
 	// resumed has the attempts that wait to go on, by namespace, resumedCores the cores that they lack.
 	resumed      set[resumed]
 	resumedCores dict[NamespaceID, resumedCores]
@@ -52,8 +54,10 @@ type indexes struct {
 	nodeAttempts set[nodeAttempt]
 	hosted       set[hosted]
 	// members has the kept actions of trajectories, live those that have not ended.
-	members  set[member]
-	live     set[member]
+	members set[member]
+	live    set[member]
+	// requests has what the live actions of pending trajectories ask of a node, the most first.
+	requests set[request]
 	timers   set[timer]
 	expiries set[expiry]
 	// ended orders ended actions by when they did.
@@ -66,6 +70,9 @@ type indexes struct {
 	nsReferrers   dict[NamespaceID, int]
 	// nsRequests counts the requests that are remembered of each namespace.
 	nsRequests dict[NamespaceID, int]
+	// nsClasses, nsPolicies and nsFileSnapshots count the classes and policies of each namespace, and
+	// its snapshots of files that have not ended.
+	nsClasses, nsPolicies, nsFileSnapshots dict[NamespaceID, int]
 	// classNames has the classes by name, classLive how many actions of each have
 	// not ended.
 	classNames set[className]
@@ -246,6 +253,7 @@ var indexed = [...]index{
 	mapped("nsQueued", func(x *indexes) *dict[NamespaceID, int] { return &x.nsQueued }),
 	mapped("nsTrajectories", func(x *indexes) *dict[NamespaceID, Opened] { return &x.nsTrajectories }),
 	shareIndexes[0], shareIndexes[1], shareIndexes[2], shareIndexes[3], shareIndexes[4],
+	ordered("reserved", func(x *indexes) *set[reserved] { return &x.reserved }, reserved.less),
 	ordered("resumed", func(x *indexes) *set[resumed] { return &x.resumed }, resumed.less),
 	mapped("resumedCores", func(x *indexes) *dict[NamespaceID, resumedCores] { return &x.resumedCores }),
 	mapped("poolQueued", func(x *indexes) *dict[PoolID, int] { return &x.poolQueued }),
@@ -256,6 +264,7 @@ var indexed = [...]index{
 	ordered("hosted", func(x *indexes) *set[hosted] { return &x.hosted }, hosted.less),
 	ordered("members", func(x *indexes) *set[member] { return &x.members }, member.less),
 	ordered("live", func(x *indexes) *set[member] { return &x.live }, member.less),
+	ordered("requests", func(x *indexes) *set[request] { return &x.requests }, request.less),
 	ordered("timers", func(x *indexes) *set[timer] { return &x.timers }, timer.less),
 	ordered("expiries", func(x *indexes) *set[expiry] { return &x.expiries }, expiry.less),
 	ordered("ended", func(x *indexes) *set[ended] { return &x.ended }, ended.less),
@@ -263,6 +272,9 @@ var indexed = [...]index{
 	mapped("poolReferrers", func(x *indexes) *dict[PoolID, int] { return &x.poolReferrers }),
 	mapped("nsReferrers", func(x *indexes) *dict[NamespaceID, int] { return &x.nsReferrers }),
 	mapped("nsRequests", func(x *indexes) *dict[NamespaceID, int] { return &x.nsRequests }),
+	mapped("nsClasses", func(x *indexes) *dict[NamespaceID, int] { return &x.nsClasses }),
+	mapped("nsPolicies", func(x *indexes) *dict[NamespaceID, int] { return &x.nsPolicies }),
+	mapped("nsFileSnapshots", func(x *indexes) *dict[NamespaceID, int] { return &x.nsFileSnapshots }),
 	ordered("classNames", func(x *indexes) *set[className] { return &x.classNames }, className.less),
 	mapped("classLive", func(x *indexes) *dict[ClassID, int] { return &x.classLive }),
 	ordered("groups", func(x *indexes) *set[groupCount] { return &x.groups }, groupCount.less),

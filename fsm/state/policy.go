@@ -63,27 +63,24 @@ func (s *State) OwnerOf(r *Policy) *Namespace { return s.Namespace(r.Namespace) 
 
 // PutPolicy stores a policy.
 func (s *State) PutPolicy(r *Policy) {
-	if old := db(s).policies.put(db(s).enc, r.Name, r); old != nil {
-		s.refer(old.Namespace, 0, -1)
-	}
-	s.refer(r.Namespace, 0, 1)
+	s.referPolicy(db(s).policies.put(db(s).enc, r.Name, r), -1)
+	s.referPolicy(r, 1)
 }
 
-// PoliciesOf returns how many policies belong to a namespace. It looks at each.
-func (s *State) PoliciesOf(ns NamespaceID) (n int) {
-	s.Policies("", func(p *Policy) bool {
-		if p.Namespace == ns {
-			n++
-		}
-		return true
-	})
+// PoliciesOf returns how many policies belong to a namespace.
+func (s *State) PoliciesOf(ns NamespaceID) int {
+	n, _ := db(s).index.nsPolicies.Get(ns)
 	return n
 }
 
 // DeletePolicy forgets a policy that nothing names.
-func (s *State) DeletePolicy(name string) {
-	if old := db(s).policies.delete(name); old != nil {
-		s.refer(old.Namespace, 0, -1)
+func (s *State) DeletePolicy(name string) { s.referPolicy(db(s).policies.delete(name), -1) }
+
+// referPolicy counts a policy for its namespace; nil: there is none.
+func (s *State) referPolicy(r *Policy, by int) {
+	if r != nil {
+		tally(&db(s).index.nsPolicies, r.Namespace, by)
+		s.refer(r.Namespace, 0, by)
 	}
 }
 

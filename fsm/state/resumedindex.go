@@ -2,7 +2,8 @@ package state
 
 import "cmp"
 
-// resumed is an attempt that waits to go on after a pause, oldest first in its namespace.
+// resumed is an attempt that waits to go on after a pause. Those of a namespace that wait for a limit
+// come last, the oldest of them first.
 type resumed struct {
 	namespace NamespaceID
 	action    ActionID
@@ -15,6 +16,9 @@ type resumed struct {
 type resumedCores struct{ attempts, resuming, limited int }
 
 func (a resumed) less(b resumed) bool {
+	if a.namespace == b.namespace && a.limited != b.limited {
+		return b.limited
+	}
 	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.action, b.action)) < 0
 }
 
@@ -55,13 +59,6 @@ func (s *State) resumedOf(r *Attempt) resumed {
 	return k
 }
 
-// visitResumed visits the attempts of a namespace that wait to go on, oldest first.
-func (s *State) visitResumed(id NamespaceID, fn func(resumed) bool) {
-	db(s).index.resumed.Ascend(resumed{namespace: id}, func(k resumed) bool {
-		return k.namespace == id && fn(k)
-	})
-}
-
 func (s *State) addResumed(h *Held, id NamespaceID) {
 	c, _ := db(s).index.resumedCores.Get(id)
 	h.Resuming, h.Limited = c.resuming, c.limited
@@ -70,11 +67,11 @@ func (s *State) addResumed(h *Held, id NamespaceID) {
 // FirstLimited returns the oldest action of a namespace that was resumed and waits for its limit of
 // cores, nil if none does.
 func (s *State) FirstLimited(id NamespaceID) (a *Action) {
-	s.visitResumed(id, func(k resumed) bool {
-		if k.limited {
+	db(s).index.resumed.Ascend(resumed{namespace: id, limited: true}, func(k resumed) bool {
+		if k.namespace == id {
 			a = s.Action(k.action)
 		}
-		return a == nil
+		return false
 	})
 	return a
 }

@@ -246,6 +246,7 @@ func (s *State) trajectoryTimer(r *Trajectory) (timer, bool) {
 func (s *State) PutAction(r *Action) {
 	old := db(s).actions.put(db(s).enc, r.ID, r)
 	s.countPromised(old, r)
+	move(&db(s).index.reserved, old.reserving(), r.reserving(), (*Action).reserved)
 	if old != nil {
 		if s.sameIndexes(old, r) {
 			return
@@ -265,6 +266,7 @@ func (s *State) sameIndexes(a, b *Action) bool {
 // DeleteAction forgets an ended action.
 func (s *State) DeleteAction(id ActionID) {
 	if old := db(s).actions.delete(id); old != nil {
+		move(&db(s).index.reserved, old.reserving(), nil, (*Action).reserved)
 		s.refer(old.Namespace, old.Pool, -1)
 		s.unindexAction(old)
 	}
@@ -281,6 +283,7 @@ func (s *State) indexAction(r *Action) {
 		if !r.State.Final() {
 			x.live.Set(member{r.Trajectory, r.ID})
 		}
+		r.eachRequest(x.requests.Set)
 	}
 	switch {
 	case r.State == ActionQueued:
@@ -311,6 +314,7 @@ func (s *State) unindexAction(r *Action) {
 	if r.Trajectory != 0 {
 		x.members.Delete(member{r.Trajectory, r.ID})
 		x.live.Delete(member{r.Trajectory, r.ID})
+		r.eachRequest(x.requests.Delete)
 	}
 	switch {
 	case r.State == ActionQueued:
