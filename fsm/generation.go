@@ -254,10 +254,10 @@ func (x *execution) idleFrom(id state.TrajectoryID) {
 }
 
 // idleSince is from when on a trajectory is idle that shows a sign of life now: not while rota has it
-// wait for a node or a worker.
+// wait for memory or a worker.
 func (x *execution) idleSince(t *state.Trajectory) int64 {
 	g := x.s.Generation(t.ID)
-	waits := t.State == state.TrajectoryPending || g != nil && x.s.WaitsForWorker(g)
+	waits := t.WaitsForMemory() || g != nil && x.s.WaitsForWorker(g)
 	if waits && t.IdleTimeoutNS > 0 && x.s.Meta().Level >= state.LevelResizing {
 		return state.NotIdle
 	}

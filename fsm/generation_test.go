@@ -148,7 +148,7 @@ func TestSiblingsAreBounded(t *testing.T) {
 	}
 }
 
-// TestNoIdleTimeoutRunsWhileRotaHasATrajectoryWait for a node, or for a worker. It runs from then on.
+// TestNoIdleTimeoutRunsWhileRotaHasATrajectoryWait for memory, or for a worker. It runs from then on.
 func TestNoIdleTimeoutRunsWhileRotaHasATrajectoryWait(t *testing.T) {
 	s := newStory(t)
 	open := func(after int64, want ...bool) {
@@ -160,9 +160,9 @@ func TestNoIdleTimeoutRunsWhileRotaHasATrajectoryWait(t *testing.T) {
 			}
 		}
 	}
-	s.at(t, 1, "worker name=w policy=p slots=1", "open idle=10s", "open idle=10s policy=p", "open idle=10s policy=p")
+	s.at(t, 1, "worker name=w policy=p slots=1", "open memory=1 idle=10s", "open memory=1 idle=10s policy=p", "open memory=1 idle=10s policy=p")
 	open(20, true, true, true)
-	s.at(t, 21, "register node=n1 numa=4")
+	s.at(t, 21, "register node=n1 numa=4 memory=100")
 	open(30, true, true, true)
 	open(31, false, false, true) // its worker has a free slot from now on
 	open(40, false, false, true)

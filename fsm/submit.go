@@ -66,13 +66,14 @@ func (x *execution) submitActions(c *logv1.SubmitActions) *logv1.Result {
 // joins counts the actions of a submission by the trajectory that they join, for look-up only. Below
 // feature level 3, all actions of the submission count for each trajectory.
 func (x *execution) joins(actions []*logv1.Action) map[uint64]int {
-	joins, least := make(map[uint64]int), 0
-	if x.s.Meta().Level < sched.LevelResizing {
-		least = len(actions)
-	}
+	joins, all := make(map[uint64]int), x.s.Meta().Level < sched.LevelResizing
 	for _, a := range actions {
-		if a.TrajectoryId != 0 {
-			joins[a.TrajectoryId] = max(least, joins[a.TrajectoryId]+1)
+		switch {
+		case a.TrajectoryId == 0:
+		case all:
+			joins[a.TrajectoryId] = len(actions)
+		default:
+			joins[a.TrajectoryId]++
 		}
 	}
 	return joins

@@ -145,9 +145,9 @@ func (x *execution) place(t *state.Trajectory, n *state.Node) {
 	x.reviewReservation(x.s.Node(n.ID))
 }
 
-// leavesPending has a trajectory that got its node wait for a worker, if it needs one, and else be idle.
+// leavesPending has a trajectory that got its memory wait for a worker, if it needs one, and else be idle.
 func (x *execution) leavesPending(id state.TrajectoryID) {
-	if x.s.Meta().Level < state.LevelResizing {
+	if x.s.Meta().Level < state.LevelResizing || x.s.Trajectory(id).Memory == 0 {
 		return
 	}
 	if old := x.s.Generation(id); old != nil {

@@ -80,9 +80,6 @@ func (s *State) checkGeneration(g *Generation) error {
 	if !g.Service.sound() {
 		return fmt.Errorf("of trajectory %d a predictor service cannot have said %+v", g.Trajectory, g.Service)
 	}
-	if t.State == TrajectoryPending && g.Worker != "" {
-		return fmt.Errorf("trajectory %d is at worker %s, and waits for a node", g.Trajectory, g.Worker)
-	}
 	if err := g.Trace.Check(); err != nil {
 		return fmt.Errorf("trajectory %d: %w", g.Trajectory, err)
 	}

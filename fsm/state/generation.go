@@ -124,11 +124,11 @@ const (
 // PrefixTokens is how long the prefix is that a worker without its KV cache computes again.
 func (r *Generation) PrefixTokens() uint64 { return max(r.Trace.PromptTokens, r.Trace.ContextTokens) }
 
-// WaitsForWorker reports whether a trajectory is to be given a worker. It gets its node first: if some
-// had a worker and waited for a node while others had a node and waited for a worker, both would wait
-// for ever.
+// WaitsForWorker reports whether a trajectory is to be given a worker. One with memory gets its node first:
+// if some had a worker and waited for memory while others had memory and waited for a worker, both would
+// wait for ever.
 func (s *State) WaitsForWorker(r *Generation) bool {
-	return r.Worker == "" && !r.Suspended && !r.Ended && s.Trajectory(r.Trajectory).State != TrajectoryPending
+	return r.Worker == "" && !r.Suspended && !r.Ended && !s.Trajectory(r.Trajectory).WaitsForMemory()
 }
 
 func (r *Generation) code(c *codec) {

@@ -177,6 +177,10 @@ func (r *Node) SetDrains(operator, lowDisk bool) {
 	r.Draining, r.LowDisk, r.Drained = operator || lowDisk, lowDisk, operator && lowDisk
 }
 
+// WaitsForMemory reports whether a trajectory waits for a node with the memory that it asks for. One that
+// asks for none, as it has no environment, can do without a node.
+func (r *Trajectory) WaitsForMemory() bool { return r.State == TrajectoryPending && r.Memory > 0 }
+
 // NotIdle is the IdleSince of a trajectory that rota has wait: its idle timeout does not run.
 const NotIdle = 1<<63 - 1
 

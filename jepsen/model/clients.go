@@ -294,10 +294,10 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 		t.PauseNS = c.TimeoutNs
 	}
 	m.trajectories[t.ID] = t
-	m.alive(t)
 	p.pending = append(p.pending, t)
 	m.counts.OpenTrajectories++
 	m.openGeneration(t.ID, c.Generation)
+	m.alive(t)
 	m.watchDeadline(t)
 	m.touchTrajectory(t)
 	m.touchPool(p)

@@ -153,7 +153,7 @@ func (m *Model) leaveQueue(a *action) {
 
 // alive: a trajectory shows a sign of life. It is not idle while rota has it wait for a node or a worker.
 func (m *Model) alive(t *trajectory) {
-	waits := t.State == state.TrajectoryPending || m.waitsForWorker(m.workers.generations[t.ID])
+	waits := lacksMemory(t) || m.waitsForWorker(m.workers.generations[t.ID])
 	t.IdleSince = m.now
 	if waits && t.IdleTimeoutNS > 0 && m.level >= levelResizing {
 		t.IdleSince = math.MaxInt64

@@ -527,13 +527,20 @@ func (m *Model) placeGenerations() {
 	}
 }
 
-// waitsForWorker: a trajectory is the next to get a worker, or one of the next. It has its node.
+// waitsForWorker: a trajectory is the next to get a worker, or one of the next. It has the memory that it
+// asked for.
 func (m *Model) waitsForWorker(g *state.Generation) bool {
-	return g != nil && g.Worker == "" && !g.Suspended && !g.Ended && m.trajectories[g.Trajectory].State == state.TrajectoryOpen
+	return g != nil && g.Worker == "" && !g.Suspended && !g.Ended && !lacksMemory(m.trajectories[g.Trajectory])
 }
 
-// mayHaveWorker: a trajectory got its node, and waits for a worker from now on, if it needs one.
+// lacksMemory: a trajectory asked for memory, and no node has given it yet.
+func lacksMemory(t *trajectory) bool { return t.State == state.TrajectoryPending && t.Memory != 0 }
+
+// mayHaveWorker: a trajectory got its memory, and waits for a worker from now on, if it needs one.
 func (m *Model) mayHaveWorker(t *trajectory) {
+	if t.Memory == 0 {
+		return
+	}
 	if g := m.workers.generations[t.ID]; g != nil {
 		g.Since = m.now
 		m.workers.touched[t.ID] = true
