@@ -32,8 +32,6 @@ var (
 	ErrNoGPUs   = errors.New("inventory: the machine has no GPUs that NVML knows of")
 	ErrBadGPUs  = errors.New("inventory: not GPUs")
 	errNoDriver = errors.New("inventory: NVML is not installed")
-	// errBadDriver is fatal also where GPUs are optional: the node would offer none until the next start.
-	errBadDriver = errors.New("inventory: NVML is installed and does not work; load the driver that fits it, or start the machine again after an upgrade, or declare no GPUs with --gpus none")
 )
 
 // GPUs are those of a node, all alike.

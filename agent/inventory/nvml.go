@@ -10,6 +10,9 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
+// errBadDriver is fatal also where GPUs are optional: the node would offer none until the next start.
+var errBadDriver = errors.New("inventory: NVML is installed and does not work; load the driver that fits it, or start the machine again after an upgrade, or declare no GPUs with --gpus none")
+
 // nvmlGPUs asks the driver of this machine.
 func nvmlGPUs() (*GPUs, error) { return gpusOf(nvml.New()) }
 

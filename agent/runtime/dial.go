@@ -204,7 +204,7 @@ func (d *dialer) attach(ctx context.Context, c *Client, conn net.Conn) (*supervi
 	if err != nil {
 		return c.attach(ctx) // a supervisor that died says so, and none that is unknown can be killed
 	}
-	defer peer.Release()
+	defer func() { _ = peer.Release() }()
 	patient, cancel := context.WithTimeout(ctx, d.opts.Patience)
 	defer cancel()
 	self, err := c.attach(patient)

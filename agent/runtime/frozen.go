@@ -26,7 +26,7 @@ func KillFrozen(ctx context.Context, dir string, within time.Duration) (pid int,
 	if err != nil {
 		return 0, err
 	}
-	defer peer.Release()
+	defer func() { _ = peer.Release() }()
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	// No agent has session 0. A refusal and a lost connection also say that the supervisor is not frozen.
@@ -76,7 +76,7 @@ func processBehind(fd int) (*os.Process, error) {
 	// The kernel hangs up when the supervisor dies. While it has not, the PID is the supervisor's.
 	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 	if n, err := unix.Poll(poll, 0); n != 0 || err != nil {
-		p.Release()
+		_ = p.Release()
 		return nil, fmt.Errorf("%w: it died meanwhile (%v)", ErrLost, err)
 	}
 	return p, nil

@@ -1,5 +1,7 @@
 package state
 
+import "slices"
+
 // eventChunk is how many events one chunk of the ring holds.
 const eventChunk = 1024
 
@@ -52,7 +54,8 @@ func (r *eventRing) apart() eventRing {
 	if n := (r.next - r.base) % eventChunk; n > 0 {
 		last := new([eventChunk]Event)
 		copy(last[:n], r.chunks[len(r.chunks)-1][:n])
-		out.chunks = append(r.chunks[:len(r.chunks)-1:len(r.chunks)-1], last)
+		out.chunks = slices.Clone(r.chunks)
+		out.chunks[len(out.chunks)-1] = last
 	}
 	return out
 }
