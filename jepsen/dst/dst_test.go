@@ -78,7 +78,7 @@ func TestSeeds(t *testing.T) {
 // TestPartitions: nodes are cut off for longer than their lease, and lose it.
 func TestPartitions(t *testing.T) {
 	sum := Campaign{
-		Options: Options{Scenario: Partitions}, From: 1, Seeds: 3, Parallel: 2,
+		Options: Options{Scenario: Partitions}, From: 11, Seeds: 4, Parallel: 2,
 		Each: func(o Outcome) {
 			if o.Violation != nil {
 				t.Errorf("seed %d: %v", o.Seed, o.Violation)
