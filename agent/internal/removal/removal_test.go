@@ -145,7 +145,7 @@ func TestTheWayUpOfADirectoryThatWasMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(above)
-	w := &walk{}
+	w := &walk{ctx: t.Context()}
 	defer w.close()
 	if err := w.enter(above, "above"); err != nil {
 		t.Fatal(err)
@@ -178,7 +178,7 @@ func TestADirectoryThatAnotherRemoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(above)
-	w := &walk{}
+	w := &walk{ctx: t.Context()}
 	defer w.close()
 	if err := w.enter(above, "top"); err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func TestADirectoryIntoWhichOthersWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(above)
-	w := &walk{}
+	w := &walk{ctx: t.Context()}
 	defer w.close()
 	if err := w.enter(above, filepath.Base(dir)); err != nil {
 		t.Fatal(err)
