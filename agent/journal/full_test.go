@@ -13,14 +13,21 @@ import (
 	"rota/internal/need"
 )
 
-// A disk that somebody has filled does not keep the journal from going on.
-func TestAFullDiskLeavesRoomForTheJournal(t *testing.T) {
+// smallDisk is a disk of 8 MiB that can be filled.
+func smallDisk(t *testing.T) (dir string) {
+	t.Helper()
 	need.Root(t)
-	dir := t.TempDir()
+	dir = t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=8m"); err != nil {
 		t.Skipf("this machine mounts no tmpfs: %v", err)
 	}
-	defer syscall.Unmount(dir, syscall.MNT_DETACH)
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	return dir
+}
+
+// A disk that somebody has filled does not keep the journal from going on.
+func TestAFullDiskLeavesRoomForTheJournal(t *testing.T) {
+	dir := smallDisk(t)
 	j, err := Open(filepath.Join(dir, "journal"), "boot")
 	if err != nil {
 		t.Fatal(err)
@@ -49,12 +56,7 @@ func TestAFullDiskLeavesRoomForTheJournal(t *testing.T) {
 
 // What a journal has set aside is still there when it is opened again.
 func TestAFullDiskLeavesRoomForAJournalThatIsOpenedAgain(t *testing.T) {
-	need.Root(t)
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=8m"); err != nil {
-		t.Skipf("this machine mounts no tmpfs: %v", err)
-	}
-	defer syscall.Unmount(dir, syscall.MNT_DETACH)
+	dir := smallDisk(t)
 	path := filepath.Join(dir, "journal")
 	j, err := Open(path, "boot")
 	if err != nil {
@@ -99,12 +101,7 @@ func TestAFullDiskLeavesRoomForAJournalThatIsOpenedAgain(t *testing.T) {
 // TestAFullDiskPutsTheCompactionOff: the journal goes on as it is, leaves nothing of the new file behind,
 // and is compacted when there is room again.
 func TestAFullDiskPutsTheCompactionOff(t *testing.T) {
-	need.Root(t)
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=8m"); err != nil {
-		t.Skipf("this machine mounts no tmpfs: %v", err)
-	}
-	defer syscall.Unmount(dir, syscall.MNT_DETACH)
+	dir := smallDisk(t)
 	path := filepath.Join(dir, "journal")
 	j, err := Open(path, "boot")
 	if err != nil {

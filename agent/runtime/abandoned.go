@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -27,10 +28,7 @@ func (h *hierarchy) claim() error {
 		return fmt.Errorf("claim cgroup: %w", err)
 	}
 	held, err := f.Stat()
-	if err != nil {
-		return fmt.Errorf("claim cgroup: %w", err)
-	}
-	if there, err := os.Stat(h.base); err != nil || !os.SameFile(held, there) {
+	if there, lost := os.Stat(h.base); err != nil || lost != nil || !os.SameFile(held, there) {
 		f.Close()
 		return fmt.Errorf("claim cgroup %s: it was removed meanwhile", h.base)
 	}
@@ -51,11 +49,22 @@ func lockedDir(path string, how int) (*os.File, error) {
 	return f, nil
 }
 
+// ours are all hierarchies with a base of this supervisor: those in use, and those that it was only moved in.
+func (c *cgroups) ours() []*hierarchy {
+	out := slices.Clone(c.hierarchies())
+	for _, h := range c.moved {
+		if !slices.Contains(out, h) {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
 // removeAbandoned removes the empty cgroups of supervisors that were killed, and whose directory no
 // other has taken over since. The kernel looks at all cpusets of a machine each time that one
 // changes, so thousands of them slow all attempts down.
 func (c *cgroups) removeAbandoned() {
-	for _, h := range append(c.hierarchies(), c.moved...) {
+	for _, h := range c.ours() {
 		parent := filepath.Dir(h.base)
 		entries, err := os.ReadDir(parent)
 		if err != nil {
