@@ -32,8 +32,12 @@ func TestTheLifeOfAQuota(t *testing.T) {
 	if q := created.Quota; q.Limit != 2 || q.Keys != 3 || q.Window.AsDuration() != time.Minute || len(q.KeyUses) != 3 {
 		t.Errorf("created %v", q)
 	}
+	w.agent("n1", nil)
+	busy := spec("true")
+	busy.Resources = &rotav1.Resources{Cores: proto.Uint32(4)} // all of the node
+	w.submit(busy)
 	s := spec("true")
-	s.Resources = &rotav1.Resources{Cores: proto.Uint32(0), Quotas: []*rotav1.QuotaDemand{{Quota: "judge"}}}
+	s.Resources = &rotav1.Resources{Cores: proto.Uint32(1), Quotas: []*rotav1.QuotaDemand{{Quota: "judge"}}}
 	id := w.submit(s)
 	if _, err := c.DeleteQuota(ctx, &rotav1.DeleteQuotaRequest{Name: "judge"}); connect.CodeOf(err) != connect.CodeFailedPrecondition {
 		t.Errorf("deleted while an action needs it: %v", err)
