@@ -48,22 +48,15 @@ func (x *execution) usableChanged(n *state.Node) {
 		for _, q := range x.queuesOf(n) {
 			x.dirty.add(q)
 		}
-		x.judgeQuotas()
 	}
 }
 
 // judgeQuotas has those looked at who are first in line for units of quotas: no node may be able to
 // serve them any more. It is so from feature level 3 on.
 func (x *execution) judgeQuotas() {
-	if x.s.Meta().Level < state.LevelResizing {
-		return
+	if x.s.Meta().Level >= state.LevelResizing {
+		x.wakeQuotas()
 	}
-	x.s.Quotas(func(q *state.Quota) bool {
-		if queue := state.QueueOf(state.QuotaQueue, q.ID); x.s.QueueLen(queue) > 0 {
-			x.dirty.add(queue)
-		}
-		return true
-	})
 }
 
 // containersChanged looks after the trajectories that wait in the pool of a node which has begun or

@@ -363,10 +363,15 @@ func (x *execution) removeNode(c *logv1.RemoveNode) *logv1.Result {
 	return &logv1.Result{Count: 1}
 }
 
-// putNode stores a node whose state changed, with the event.
+// putNode stores a node whose state changed, with the event. If it was the last usable one of its
+// shape, those first in line for units of quotas may have nobody left who could serve them.
 func (x *execution) putNode(n *state.Node) {
+	old := x.s.Node(n.ID)
 	x.s.AddEvent(state.Event{Kind: state.EventNode, Subject: uint64(n.ID), Node: n.ID, State: uint8(n.State)})
 	x.s.PutNode(n)
 	x.dirtyNodes.add(n.ID)
 	x.endChanged(n.ID)
+	if old != nil && old.Usable() && x.s.UsableAlike(old) == 0 {
+		x.judgeQuotas()
+	}
 }
