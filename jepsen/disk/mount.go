@@ -65,9 +65,9 @@ func apart(backing, mountpoint string) (string, string, error) {
 
 // options turn every cache of the kernel off that a power loss would have to
 // clear. Pages of open files stay, or they could not be mapped. The kernel must not
-// drop them because the time of a file has changed: it would drop those of a
-// write that is under way, too, and fill them with what the write has not
-// replaced yet.
+// drop them because the time of a file has changed, or because it is opened: it would
+// drop those of a write that is under way, too, and fill them with what the write has
+// not replaced yet.
 func options() *fs.Options {
 	var none time.Duration
 	return &fs.Options{

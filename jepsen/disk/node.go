@@ -38,6 +38,7 @@ var (
 	_ fs.NodeWriter     = (*node)(nil)
 	_ fs.NodeFsyncer    = (*node)(nil)
 	_ fs.NodeStatfser   = (*node)(nil)
+	_ fs.FileReleaser   = (*handle)(nil)
 )
 
 // at returns the volume and the inode.
@@ -159,9 +160,42 @@ func orKeep(id uint32, given bool) int {
 	return int(id)
 }
 
-// Open implements fs.NodeOpener.
-func (n *node) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
-	return nil, 0, 0
+// Open implements fs.NodeOpener. The kernel drops the pages of a file that is opened. It must keep those of
+// a file that somebody else may be writing to (options).
+func (n *node) Open(_ context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	_, i := n.at()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	var keep uint32
+	if i.writers > 0 {
+		keep = fuse.FOPEN_KEEP_CACHE
+	}
+	return i.opened(flags), keep, 0
+}
+
+// handle is an open file.
+type handle struct {
+	of     *inode
+	writes bool
+}
+
+// opened counts a handle. The caller holds mu.
+func (n *inode) opened(flags uint32) *handle {
+	h := &handle{of: n, writes: flags&syscall.O_ACCMODE != syscall.O_RDONLY}
+	if h.writes {
+		n.writers++
+	}
+	return h
+}
+
+// Release implements fs.FileReleaser.
+func (h *handle) Release(context.Context) syscall.Errno {
+	h.of.mu.Lock()
+	defer h.of.mu.Unlock()
+	if h.writes {
+		h.of.writers--
+	}
+	return 0
 }
 
 // make creates something and makes it known.
@@ -187,7 +221,7 @@ func (n *node) make(ctx context.Context, name string, mode uint32, out *fuse.Ent
 }
 
 // Create implements fs.NodeCreater.
-func (n *node) Create(ctx context.Context, name string, _, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
+func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
 	ch, errno := n.make(ctx, name, syscall.S_IFREG, out, func(path string) error {
 		fd, err := unix.Open(path, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, mode&0o7777)
 		if err != nil {
@@ -195,7 +229,13 @@ func (n *node) Create(ctx context.Context, name string, _, mode uint32, out *fus
 		}
 		return unix.Close(fd)
 	})
-	return ch, nil, 0, errno
+	if errno != 0 {
+		return nil, nil, 0, errno
+	}
+	_, i := ch.Operations().(*node).at()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return ch, i.opened(flags), 0, 0
 }
 
 // Mkdir implements fs.NodeMkdirer.

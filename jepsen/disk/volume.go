@@ -42,6 +42,7 @@ type inode struct {
 	mu      sync.Mutex
 	file    *os.File
 	content content
+	writers int // handles that are open for writing
 }
 
 func (n *inode) kind() uint32 { return n.mode & syscall.S_IFMT }
