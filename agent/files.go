@@ -74,16 +74,10 @@ func (s *fileService) with(ctx context.Context, trajectory uint64, do func(h *fi
 		}
 	}
 	done, err := s.forks.use(ctx, trajectory, snapshot)
-	switch {
-	case err == nil:
-		defer done()
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case errors.Is(err, runtime.ErrStopping):
-		return refuse(connect.CodeUnavailable, "AGENT_BUSY", "the supervisor of the node is being started; try again")
-	default:
-		return refuse(connect.CodeFailedPrecondition, "NO_DIRECTORY", err.Error())
+	if err != nil {
+		return unusable(ctx, err)
 	}
+	defer done()
 	release, err := s.turn(ctx, trajectory) // not before: files that are being copied must not hold up other calls
 	if err != nil {
 		return err
@@ -95,6 +89,17 @@ func (s *fileService) with(ctx context.Context, trajectory uint64, do func(h *fi
 	}
 	defer home.Close()
 	return fileError(do(home))
+}
+
+// unusable is the answer to a call whose directory cannot be had.
+func unusable(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, errNotYet), errors.Is(err, runtime.ErrStopping):
+		return refuse(connect.CodeUnavailable, "AGENT_BUSY", "the supervisor of the node is being started; try again")
+	}
+	return refuse(connect.CodeFailedPrecondition, "NO_DIRECTORY", err.Error())
 }
 
 // turn waits until the trajectory may have one more call at work.

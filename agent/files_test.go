@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/protobuf/proto"
 
@@ -24,6 +25,19 @@ import (
 func filesOf(dir string) *fileService {
 	noRuntime := func() runtime.Runtime { return nil }
 	return &fileService{dir: dir, homes: newHomes(hclog.NewNullLogger(), noRuntime), forks: &forks{}, conn: noRuntime, calls: share.New[uint64](fileCallsMax)}
+}
+
+// TestFilesWhileTheSupervisorIsAway: a call for files that begin with a snapshot is to be tried again.
+func TestFilesWhileTheSupervisorIsAway(t *testing.T) {
+	n := newForkNode(t)
+	n.down = true
+	_, err := n.use(t.Context(), 7, 3)
+	if err == nil {
+		t.Fatal("files that do not exist are served")
+	}
+	if err := unusable(t.Context(), err); connect.CodeOf(err) != connect.CodeUnavailable {
+		t.Errorf("%v, want to be told to try again", err)
+	}
 }
 
 // TestNamesThatAreNoText: a list with such names can be decoded by all clients, and its pages go on

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 
 	rotav1 "rota/api/gen/rota/v1"
@@ -18,18 +19,21 @@ type committedRoots struct {
 }
 
 type committedRoot struct {
-	snapshot uint64
-	name     string
+	snapshots []uint64 // which it is for: until it changes, it is that of all that are taken
+	name      string
 }
 
-// of returns the root that was committed for a snapshot; empty: there is none that still counts.
+// of returns the root that was committed and that a snapshot can have; empty: there is none that still
+// counts.
 func (c *committedRoots) of(trajectory, snapshot uint64) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r := c.by[trajectory]; r.snapshot == snapshot {
-		return r.name
+	r, ok := c.by[trajectory]
+	if ok && !slices.Contains(r.snapshots, snapshot) {
+		r.snapshots = append(r.snapshots, snapshot)
+		c.by[trajectory] = r
 	}
-	return ""
+	return r.name
 }
 
 func (c *committedRoots) set(trajectory, snapshot uint64, name string) {
@@ -38,7 +42,7 @@ func (c *committedRoots) set(trajectory, snapshot uint64, name string) {
 	if c.by == nil {
 		c.by = map[uint64]committedRoot{}
 	}
-	c.by[trajectory] = committedRoot{snapshot, name}
+	c.by[trajectory] = committedRoot{[]uint64{snapshot}, name}
 }
 
 // changes says that the root file system of a trajectory may change from now on.
@@ -52,7 +56,9 @@ func (c *committedRoots) changes(trajectory uint64) {
 func (c *committedRoots) keep(wanted map[forkJob]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.by, func(_ uint64, r committedRoot) bool { return !wanted[forkJob{takeJob, r.snapshot}] })
+	maps.DeleteFunc(c.by, func(_ uint64, r committedRoot) bool {
+		return !slices.ContainsFunc(r.snapshots, func(id uint64) bool { return wanted[forkJob{takeJob, id}] })
+	})
 }
 
 // rootOf is the root file system of a snapshot that is being taken, and stays until keep is called; empty:

@@ -51,7 +51,7 @@ type GPUs struct {
 // Device is a character device, by its numbers.
 type Device struct{ Major, Minor uint32 }
 
-// noNumber stands for the number of a GPU that the driver cannot open.
+// noNumber stands for the number of a GPU that is lost.
 const noNumber = -1
 
 // gpuFiles finds the device files of GPUs by the numbers that the driver has for them. If one is

@@ -5,6 +5,9 @@ package inventory
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -54,31 +57,47 @@ func gpusOf(lib nvml.Interface) (*GPUs, error) {
 	if first < 0 {
 		return nil, lost
 	}
-	all.Devices = gpuFiles(numbersOf(lib, n), deviceAt)
+	all.Devices = gpuFiles(numbersOf(lib, all.UUIDs), deviceAt)
 	return all, nil
 }
 
-// cannotInit is why NVML cannot be used. Only a machine without its library has no driver.
+// cannotInit is why NVML cannot be used. A machine without its library has no driver, and needs none
+// without a device of NVIDIA, as with an image that has the library for others.
 func cannotInit(lib nvml.Interface, r nvml.Return) error {
-	if r == nvml.ERROR_LIBRARY_NOT_FOUND {
+	if r == nvml.ERROR_LIBRARY_NOT_FOUND || r == nvml.ERROR_DRIVER_NOT_LOADED && !hasVendor(pciVendors, nvidiaVendor) {
 		return fmt.Errorf("%w: %s", errNoDriver, lib.ErrorString(r))
 	}
 	return fmt.Errorf("%w: %s", errBadDriver, lib.ErrorString(r))
 }
 
+const (
+	pciVendors   = "/sys/bus/pci/devices/*/vendor"
+	nvidiaVendor = "0x10de"
+)
+
+// hasVendor reports whether one of the files that a pattern matches names a vendor of devices.
+func hasVendor(pattern, vendor string) bool {
+	paths, _ := filepath.Glob(pattern)
+	return slices.ContainsFunc(paths, func(path string) bool {
+		b, err := os.ReadFile(path)
+		return err == nil && strings.TrimSpace(string(b)) == vendor
+	})
+}
+
 // numbersOf returns the numbers that GPUs have in the names of their device files, which need not be
-// their order; noNumber of one that cannot be opened.
-func numbersOf(lib nvml.Interface, n int) []int {
+// their order; noNumber of one that is lost, which has no UUID. Nil if it is not known of one that works.
+func numbersOf(lib nvml.Interface, uuids []string) []int {
 	var numbers []int
-	for i := range n {
-		device, r := lib.DeviceGetHandleByIndex(i)
-		if r != nvml.SUCCESS {
-			numbers = append(numbers, noNumber)
-			continue
-		}
-		number, r := device.GetMinorNumber()
-		if r != nvml.SUCCESS {
-			return nil
+	for i, uuid := range uuids {
+		number := noNumber
+		if uuid != "" {
+			device, r := lib.DeviceGetHandleByIndex(i)
+			if r != nvml.SUCCESS {
+				return nil
+			}
+			if number, r = device.GetMinorNumber(); r != nvml.SUCCESS {
+				return nil
+			}
 		}
 		numbers = append(numbers, number)
 	}

@@ -4,6 +4,8 @@ package inventory
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -60,11 +62,42 @@ func TestNoDriver(t *testing.T) {
 	if _, err := gpusOf(lib); !errors.Is(err, errNoDriver) {
 		t.Error(err)
 	}
-	for _, broken := range []nvml.Return{nvml.ERROR_LIB_RM_VERSION_MISMATCH, nvml.ERROR_DRIVER_NOT_LOADED, nvml.ERROR_UNKNOWN} {
+	if notLoaded := cannotInit(lib, nvml.ERROR_DRIVER_NOT_LOADED); errors.Is(notLoaded, errNoDriver) == hasVendor(pciVendors, nvidiaVendor) {
+		t.Errorf("whether there is a device of NVIDIA decides whether a driver that is not loaded is an error: %v", notLoaded)
+	}
+	for _, broken := range []nvml.Return{nvml.ERROR_LIB_RM_VERSION_MISMATCH, nvml.ERROR_UNKNOWN} {
 		lib.InitFunc = func() nvml.Return { return broken }
 		if _, err := gpusOf(lib); !errors.Is(err, errBadDriver) || errors.Is(err, errNoDriver) {
 			t.Errorf("%v: a driver that does not work: %v", broken, err)
 		}
+	}
+}
+
+func TestVendorsOfDevices(t *testing.T) {
+	dir := t.TempDir()
+	for name, vendor := range map[string]string{"a": "0x1af4", "b": nvidiaVendor} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(vendor+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !hasVendor(filepath.Join(dir, "*"), nvidiaVendor) || hasVendor(filepath.Join(dir, "a"), nvidiaVendor) || hasVendor(filepath.Join(dir, "c"), nvidiaVendor) {
+		t.Error("a device was not found, or one that is not there was")
+	}
+}
+
+// TestALostGPUHidesOthers: the files of GPUs that work are known, also when the driver still opens one that is
+// lost, and answers no question about it.
+func TestALostGPUHidesOthers(t *testing.T) {
+	number := func(n int, r nvml.Return) nvml.Device {
+		return &mock.Device{GetMinorNumberFunc: func() (int, nvml.Return) { return n, r }}
+	}
+	devices := []nvml.Device{number(0, nvml.ERROR_GPU_IS_LOST), number(1, nvml.SUCCESS)}
+	lib := &mock.Interface{DeviceGetHandleByIndexFunc: func(i int) (nvml.Device, nvml.Return) { return devices[i], nvml.SUCCESS }}
+	if got := numbersOf(lib, []string{"", "GPU-1"}); !slices.Equal(got, []int{noNumber, 1}) {
+		t.Errorf("a lost one: %v", got)
+	}
+	if got := numbersOf(lib, []string{"GPU-0", "GPU-1"}); got != nil {
+		t.Errorf("one that works has no number: %v", got)
 	}
 }
 

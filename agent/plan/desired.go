@@ -86,6 +86,7 @@ func (p *Plan) want(as Assignment) {
 	case a == nil:
 		a = p.newAttempt(as)
 		t.add(a)
+		p.link.forget = slices.DeleteFunc(p.link.forget, func(k Key) bool { return k == as.Key }) // it needs its port again
 	case a.named == t.round:
 		p.note(as.Key, "ignoring an assignment that is there twice; the server is at fault")
 	case as.Stop && a.phase == wanted:

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 )
 
@@ -481,6 +482,18 @@ func TestALateForgetDoesNotUndoAnAcceptance(t *testing.T) {
 				t.Errorf("started %v, and the journal knows %v", starts, known)
 			}
 		})
+	}
+}
+
+// TestWhatIsWantedAgainIsNotForgotten: an attempt leaves before it was started and comes back, while the
+// supervisor is away.
+func TestWhatIsWantedAgainIsNotForgotten(t *testing.T) {
+	n := newNode()
+	n.Desire(whole(101, 1))
+	n.Desire(whole(102))
+	n.Desire(whole(103, 1))
+	if slices.Contains(n.link.forget, k(1)) {
+		t.Errorf("to be forgotten: %v", n.link.forget)
 	}
 }
 

@@ -32,6 +32,9 @@ func (h *hierarchy) claim() error {
 		f.Close()
 		return fmt.Errorf("claim cgroup %s: it was removed meanwhile", h.base)
 	}
+	if h.claimed != nil { // of a base that could not be used
+		h.claimed.Close()
+	}
 	h.claimed = f
 	return nil
 }

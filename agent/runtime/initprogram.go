@@ -53,7 +53,8 @@ func launchProgram() (fd int, err error) {
 	return programInMemory("rota-launch", begin, end)
 }
 
-// programInMemory makes a file of a program. Nobody can change it: attempts that execute it may open it.
+// programInMemory makes a file of a program. Nobody can change it, and only this user can open it to write,
+// which would fail all executions meanwhile: attempts that execute it may open it.
 func programInMemory(name string, begin, end unsafe.Pointer) (fd int, err error) {
 	machine := elf.EM_X86_64
 	if goruntime.GOARCH == "arm64" {
@@ -85,6 +86,9 @@ func programInMemory(name string, begin, end unsafe.Pointer) (fd int, err error)
 		return -1, fmt.Errorf("make the program %s: %w", name, err)
 	}
 	if _, err = unix.Write(fd, file.Bytes()); err == nil {
+		err = unix.Fchmod(fd, 0o555)
+	}
+	if err == nil {
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
 	}
 	if err != nil {

@@ -99,22 +99,27 @@ func (u *launch) fork(c *command) (pid int, err error) {
 
 // executed waits until the program of a process is executed, or the process has ended. The error says
 // why the program cannot be executed.
-func (u *launch) executed(c *child) error {
+func (u *launch) executed(c *child, killed <-chan struct{}, kill func()) error {
 	if u == nil {
 		return nil
 	}
 	u.write.Close()
 	reported := make(chan error, 1)
 	go func() { reported <- u.report() }()
-	select {
-	case err := <-reported:
-		return err
-	case e := <-c.exited:
-		exited := make(chan childExit, 1)
-		exited <- e
-		c.exited = exited
-		_ = u.read.SetReadDeadline(time.Now().Add(reportMax))
-		return <-reported
+	for {
+		select {
+		case err := <-reported:
+			return err
+		case <-killed:
+			kill()
+			killed = nil
+		case e := <-c.exited:
+			exited := make(chan childExit, 1)
+			exited <- e
+			c.exited = exited
+			_ = u.read.SetReadDeadline(time.Now().Add(reportMax))
+			return <-reported
+		}
 	}
 }
 

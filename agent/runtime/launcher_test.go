@@ -76,6 +76,10 @@ func TestTheLauncherCannotBeChanged(t *testing.T) {
 	if err := unix.Ftruncate(fd, 0); err != unix.EPERM {
 		t.Errorf("truncate: %v", err)
 	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&0o777 != 0o555 {
+		t.Errorf("mode %o, %v: who opens it to write holds up all executions", st.Mode&0o777, err)
+	}
 }
 
 // TestATakenReportHoldsUpNoEnd: another process has the pipe of the launcher, so that no end of file comes.
@@ -93,10 +97,30 @@ func TestATakenReportHoldsUpNoEnd(t *testing.T) {
 	exited := make(chan childExit, 1)
 	exited <- childExit{lost: true}
 	c := child{exited: exited}
-	if err := u.executed(&c); err != nil {
+	if err := u.executed(&c, nil, nil); err != nil {
 		t.Error(err)
 	}
 	if len(c.exited) != 1 || !(<-c.exited).lost {
 		t.Error("the end is gone")
+	}
+}
+
+// TestALauncherThatHangsIsKilled: an order to kill an attempt does not wait until its program is executed.
+func TestALauncherThatHangsIsKilled(t *testing.T) {
+	u, err := launcher("/none").launch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.close()
+	hangs, err := unix.Dup(int(u.write.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(hangs)
+	exited, killed := make(chan childExit, 1), make(chan struct{})
+	c := child{exited: exited}
+	close(killed)
+	if err := u.executed(&c, killed, func() { exited <- childExit{lost: true} }); err != nil || len(c.exited) != 1 {
+		t.Errorf("%d ends, %v", len(c.exited), err)
 	}
 }

@@ -111,8 +111,9 @@ func (s *spawner) start(c *command, b box, given <-chan struct{}) (child, error)
 	if <-done; err != nil {
 		return child{}, err
 	}
-	if err := u.executed(&out); err != nil {
-		_ = s.signalGroup(out.pid, syscall.SIGKILL) // the launcher ends by itself
+	kill := func() { _ = s.signalGroup(out.pid, syscall.SIGKILL) }
+	if err := u.executed(&out, given, kill); err != nil {
+		kill() // the launcher ends by itself
 		<-out.exited
 		return child{}, err
 	}
