@@ -178,3 +178,22 @@ func TestALiveActionBehindManyThatEnded(t *testing.T) {
 		}
 	}
 }
+
+// TestRowsThatMayNotBeReadTakeNoRoom on a page.
+func TestRowsThatMayNotBeReadTakeNoRoom(t *testing.T) {
+	s := newSecured(t)
+	_, secret := s.token("reader-of-b", allow("b", "action", "read"), allow("b", "trajectory", "read"), allow("b", "snapshot", "read"))
+	c := s.with(t, secret)
+	actions, err := c.Actions.ListActions(t.Context(), &rotav1.ListActionsRequest{Namespace: "*", PageSize: 1})
+	if err != nil || len(actions.Actions) != 1 || actions.NextPageToken != "" {
+		t.Errorf("the first page of actions: %v, %v", actions, err)
+	}
+	trajectories, err := c.Trajectories.ListTrajectories(t.Context(), &rotav1.ListTrajectoriesRequest{Namespace: "*", PageSize: 1})
+	if err != nil || len(trajectories.Trajectories) != 1 || trajectories.NextPageToken != "" {
+		t.Errorf("the first page of trajectories: %v, %v", trajectories, err)
+	}
+	snapshots, err := c.Snapshots.ListSnapshots(t.Context(), &rotav1.ListSnapshotsRequest{Namespace: "*", PageSize: 1})
+	if err != nil || len(snapshots.Snapshots) != 1 || snapshots.NextPageToken != "" {
+		t.Errorf("the first page of snapshots: %v, %v", snapshots, err)
+	}
+}
