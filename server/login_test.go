@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/httpx"
@@ -125,4 +126,35 @@ func TestABrowserLogsInWithAToken(t *testing.T) {
 	if _, at, _ := b.open("/ui/", nil); at != "/ui/login" {
 		t.Errorf("after the log-out, the page is at %s", at)
 	}
+}
+
+// TestAServerStopsWithAPageOpen at once: it does not use up the time that it has to stop.
+func TestAServerStopsWithAPageOpen(t *testing.T) {
+	s := newSecure(t)
+	secret, err := s.bootstrap(s.client("root", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := s.browser()
+	if _, at, _ := b.open("/ui/login", url.Values{"token": {secret}}); at != "/ui/" {
+		t.Fatalf("log-in leads to %s", at)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.addr+"/ui/live/overview", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := b.http.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := resp.Body.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	s.stop()
+	if took := time.Since(begun); took >= 5*time.Second {
+		t.Errorf("the stop took %v", took)
+	}
+	s.start()
 }

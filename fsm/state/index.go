@@ -23,6 +23,8 @@ type indexes struct {
 	// queue has the queued actions of every queue in FCFS order.
 	queue    set[queued]
 	queueLen dict[QueueKey, int]
+	// queuedActions has all queued actions, those too that wait in no queue.
+	queuedActions dict[ActionID, struct{}]
 	// nsQueued counts the queued actions of a namespace.
 	nsQueued dict[NamespaceID, int]
 	// nsTrajectories counts the open trajectories of a namespace, and their memory.
@@ -250,6 +252,7 @@ var indexed = [...]index{
 	ordered("shapes", func(x *indexes) *set[shape] { return &x.shapes }, shape.less),
 	ordered("queue", func(x *indexes) *set[queued] { return &x.queue }, queued.less),
 	mapped("queueLen", func(x *indexes) *dict[QueueKey, int] { return &x.queueLen }),
+	mapped("queuedActions", func(x *indexes) *dict[ActionID, struct{}] { return &x.queuedActions }),
 	mapped("nsQueued", func(x *indexes) *dict[NamespaceID, int] { return &x.nsQueued }),
 	mapped("nsTrajectories", func(x *indexes) *dict[NamespaceID, Opened] { return &x.nsTrajectories }),
 	shareIndexes[0], shareIndexes[1], shareIndexes[2], shareIndexes[3], shareIndexes[4],

@@ -188,6 +188,31 @@ func (s *State) ActionsDown(before ActionID, fn func(*Action) bool) {
 	db(s).actions.scanDown(before-1, fn)
 }
 
+// QueuedActions visits the queued actions with IDs greater than after.
+func (s *State) QueuedActions(after ActionID, fn func(*Action) bool) {
+	db(s).index.queuedActions.Ascend(after+1, func(id ActionID, _ struct{}) bool { return fn(db(s).actions.get(id)) })
+}
+
+// QueuedActionsDown visits the queued actions with IDs less than before, the greatest first.
+func (s *State) QueuedActionsDown(before ActionID, fn func(*Action) bool) {
+	db(s).index.queuedActions.Descend(before-1, func(id ActionID, _ struct{}) bool { return fn(db(s).actions.get(id)) })
+}
+
+// NodeActions visits the actions that run on a node, with IDs greater than after.
+func (s *State) NodeActions(node NodeID, after ActionID, fn func(*Action) bool) {
+	db(s).index.nodeAttempts.Ascend(nodeAttempt{node, after + 1}, func(k nodeAttempt) bool {
+		return k.node == node && fn(db(s).actions.get(k.action))
+	})
+}
+
+// NodeActionsDown visits the actions that run on a node, with IDs less than before, the greatest
+// first.
+func (s *State) NodeActionsDown(node NodeID, before ActionID, fn func(*Action) bool) {
+	db(s).index.nodeAttempts.Descend(nodeAttempt{node, before - 1}, func(k nodeAttempt) bool {
+		return k.node == node && fn(db(s).actions.get(k.action))
+	})
+}
+
 // TrajectoryActionsDown visits the kept actions of a trajectory with IDs less than before, the
 // greatest first.
 func (s *State) TrajectoryActionsDown(id TrajectoryID, before ActionID, fn func(*Action) bool) {

@@ -289,6 +289,7 @@ func (s *State) indexAction(r *Action) {
 	case r.State == ActionQueued:
 		s.countQueued(r, 1)
 		x.queuedBytes += r.size()
+		x.queuedActions.Set(r.ID, struct{}{})
 		if q := r.Queue(); q != (Queue{}) {
 			x.queue.Set(queued{q.Key(), r.ID})
 			s.indexShare(r, q)
@@ -320,6 +321,7 @@ func (s *State) unindexAction(r *Action) {
 	case r.State == ActionQueued:
 		s.countQueued(r, -1)
 		x.queuedBytes -= r.size()
+		x.queuedActions.Delete(r.ID)
 		if q := r.Queue(); q != (Queue{}) {
 			x.queue.Delete(queued{q.Key(), r.ID})
 			s.unindexShare(r, q)

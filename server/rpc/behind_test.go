@@ -58,3 +58,22 @@ func TestAServerThatWasBehindLooksAtRightsAgain(t *testing.T) {
 		}
 	}
 }
+
+// A server that was behind looks at the right to a snapshot again before a trajectory begins with it.
+func TestAForkNeedsTheRightToItsSnapshotAfterTheCatchUp(t *testing.T) {
+	behind := &catchingUp{}
+	s := newSecured(t, func(d *rpc.Deps) { behind.Replica, d.Replica = d.Replica, behind })
+	opens := allow("a", "trajectory", rights.Submit)
+	fewer, err := proto.Marshal(&rotav1.AccessPolicy{Name: "forks", Rules: []*rotav1.AccessRule{opens}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, secret := s.token("forks", opens, allow("a", "snapshot", rights.Read))
+	behind.then = func() {
+		s.apply(&logv1.Command{Verb: &logv1.Command_PutAccessPolicy{PutAccessPolicy: &logv1.PutAccessPolicy{Name: "forks", Spec: fewer}}})
+	}
+	body := fmt.Sprintf(`{"namespace": "a", "snapshotId": %d}`, s.ids["a"]["snapshot"])
+	if status, answer := s.asJSON("TrajectoryService/OpenTrajectory", secret, body); status != http.StatusForbidden {
+		t.Errorf("with a token whose right ended while the server caught up: %d: %s", status, answer)
+	}
+}

@@ -28,6 +28,8 @@ type actionFilter struct {
 	since      time.Time
 	labels     map[string]string
 	newest     bool
+	// mayRead says of which namespaces the caller may read actions.
+	mayRead func(state.NamespaceID) bool
 }
 
 // ListActions returns a page of actions.
@@ -55,7 +57,7 @@ func (s *Server) ListActions(ctx context.Context, req *rotav1.ListActionsRequest
 	}
 	st := s.Machine.Fork()
 	f := actionFilter{st: st, wall: wallOf(st), states: states, trajectory: state.TrajectoryID(req.TrajectoryId),
-		class: req.Class, name: req.Name, since: since, labels: req.Labels, newest: req.NewestFirst}
+		class: req.Class, name: req.Name, since: since, labels: req.Labels, newest: req.NewestFirst, mayRead: readable(ctx, st, "action")}
 	var err error
 	if f.namespace, f.node, err = listedAt(st, req.Namespace, req.Node); err != nil {
 		return nil, err
@@ -119,24 +121,30 @@ func (f *actionFilter) page(c *collector) (*rotav1.ListActionsResponse, error) {
 	return resp, failed
 }
 
-// scan visits the actions that may match in the order of the list, behind one of them.
+// scan visits the actions that may match in the order of the list, behind one of them. It uses the
+// index that leaves out the most.
 func (f *actionFilter) scan(after uint64, visit func(*state.Action) bool) {
-	if !f.newest {
-		if f.trajectory != 0 {
-			f.st.TrajectoryActions(f.trajectory, state.ActionID(after), visit)
-		} else {
-			f.st.Actions(state.ActionID(after), visit)
-		}
-		return
+	st, id := f.st, state.ActionID(after)
+	if f.newest && id == 0 {
+		id = math.MaxUint64
 	}
-	before := state.ActionID(after)
-	if before == 0 {
-		before = math.MaxUint64
-	}
-	if f.trajectory != 0 {
-		f.st.TrajectoryActionsDown(f.trajectory, before, visit)
-	} else {
-		f.st.ActionsDown(before, visit)
+	switch {
+	case f.trajectory != 0 && f.newest:
+		st.TrajectoryActionsDown(f.trajectory, id, visit)
+	case f.trajectory != 0:
+		st.TrajectoryActions(f.trajectory, id, visit)
+	case f.states == 1<<state.ActionQueued && f.newest:
+		st.QueuedActionsDown(id, visit)
+	case f.states == 1<<state.ActionQueued:
+		st.QueuedActions(id, visit)
+	case f.states == 1<<state.ActionRunning && f.node != 0 && f.newest:
+		st.NodeActionsDown(f.node, id, visit)
+	case f.states == 1<<state.ActionRunning && f.node != 0:
+		st.NodeActions(f.node, id, visit)
+	case f.newest:
+		st.ActionsDown(id, visit)
+	default:
+		st.Actions(id, visit)
 	}
 }
 
@@ -149,7 +157,7 @@ func (f *actionFilter) submittedBefore(a *state.Action, at time.Time) bool {
 func (f *actionFilter) matches(a *state.Action) bool {
 	switch {
 	case f.namespace != 0 && a.Namespace != f.namespace, f.states&(1<<a.State) == 0,
-		f.node != 0 && a.Node != f.node, f.submittedBefore(a, f.since), !hasLabels(a.Labels, f.labels):
+		f.node != 0 && a.Node != f.node, f.submittedBefore(a, f.since), !hasLabels(a.Labels, f.labels), !f.mayRead(a.Namespace):
 		return false
 	case f.class != "":
 		c := f.st.Class(a.Class)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"rota/api/codec"
+	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 )
@@ -110,5 +111,89 @@ func TestListsAreFiltered(t *testing.T) {
 	_, err = w.actions().ListActions(t.Context(), &rotav1.ListActionsRequest{Node: "nowhere"})
 	if connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("of no node: %v", err)
+	}
+}
+
+// TestListsOfLiveActionsUseIndexes: lists of queued actions, and of those that run on a node, have the
+// rows that a look at all actions has, in both orders and page by page.
+func TestListsOfLiveActionsUseIndexes(t *testing.T) {
+	w := newWorld(t)
+	w.agent("n1", nil) // with 4 cores
+	w.agent("n2", nil)
+	for range 12 {
+		w.submit(spec("true"))
+	}
+	if _, err := w.actions().CancelActions(t.Context(), &rotav1.CancelActionsRequest{Ids: []uint64{10}}); err != nil {
+		t.Fatal(err)
+	}
+	queued, running := rotav1.ActionState_ACTION_STATE_QUEUED, rotav1.ActionState_ACTION_STATE_RUNNING
+	for _, newest := range []bool{false, true} {
+		for _, req := range []*rotav1.ListActionsRequest{
+			{States: []rotav1.ActionState{queued}},
+			{States: []rotav1.ActionState{running}, Node: "n1"},
+			{States: []rotav1.ActionState{running}, Node: "n2"},
+		} {
+			all, err := w.actions().ListActions(t.Context(), &rotav1.ListActionsRequest{NewestFirst: newest})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := []uint64{}
+			for _, a := range all.Actions {
+				if a.State == req.States[0] && (req.Node == "" || a.Node == req.Node) {
+					want = append(want, a.Id)
+				}
+			}
+			req.NewestFirst = newest
+			if got := w.list(t, req); len(want) < 2 || got != fmt.Sprint(want) {
+				t.Errorf("%v: got %s, want %v", req, got, want)
+			}
+		}
+	}
+}
+
+// TestALiveActionBehindManyThatEnded: a list of live actions finds one behind more rows than a page looks at.
+func TestALiveActionBehindManyThatEnded(t *testing.T) {
+	const ended, each = 100_000, 4000 // as many as a page looks at
+	w := newWorldOf(t, &logv1.Settings{QueueActionsMax: ended, QueueBytesMax: 1 << 30, RetentionBytesMax: 1 << 40})
+	batch := make([]*logv1.Action, each)
+	for i := range batch {
+		batch[i] = &logv1.Action{CoresMin: 1, CoresMax: 1, AttemptsMax: 1}
+	}
+	for range ended / each {
+		first := w.apply(&logv1.Command{Verb: &logv1.Command_SubmitActions{SubmitActions: &logv1.SubmitActions{Namespace: "default", Actions: batch}}})[0].FirstId
+		ids := make([]uint64, each)
+		for i := range ids {
+			ids[i] = first + uint64(i)
+		}
+		w.apply(&logv1.Command{Verb: &logv1.Command_CancelActions{CancelActions: &logv1.CancelActions{Ids: ids}}})
+	}
+	w.agent("n1", nil)
+	for range 5 { // the last waits for a core
+		w.submit(spec("true"))
+	}
+	for state, node := range map[rotav1.ActionState]string{rotav1.ActionState_ACTION_STATE_QUEUED: "", rotav1.ActionState_ACTION_STATE_RUNNING: "n1"} {
+		resp, err := w.actions().ListActions(t.Context(), &rotav1.ListActionsRequest{States: []rotav1.ActionState{state}, Node: node})
+		if err != nil || len(resp.Actions) == 0 {
+			t.Errorf("%v: %d actions, token %q: %v", state, len(resp.GetActions()), resp.GetNextPageToken(), err)
+		}
+	}
+}
+
+// TestRowsThatMayNotBeReadTakeNoRoom on a page.
+func TestRowsThatMayNotBeReadTakeNoRoom(t *testing.T) {
+	s := newSecured(t)
+	_, secret := s.token("reader-of-b", allow("b", "action", "read"), allow("b", "trajectory", "read"), allow("b", "snapshot", "read"))
+	c := s.with(t, secret)
+	actions, err := c.Actions.ListActions(t.Context(), &rotav1.ListActionsRequest{Namespace: "*", PageSize: 1})
+	if err != nil || len(actions.Actions) != 1 || actions.NextPageToken != "" {
+		t.Errorf("the first page of actions: %v, %v", actions, err)
+	}
+	trajectories, err := c.Trajectories.ListTrajectories(t.Context(), &rotav1.ListTrajectoriesRequest{Namespace: "*", PageSize: 1})
+	if err != nil || len(trajectories.Trajectories) != 1 || trajectories.NextPageToken != "" {
+		t.Errorf("the first page of trajectories: %v, %v", trajectories, err)
+	}
+	snapshots, err := c.Snapshots.ListSnapshots(t.Context(), &rotav1.ListSnapshotsRequest{Namespace: "*", PageSize: 1})
+	if err != nil || len(snapshots.Snapshots) != 1 || snapshots.NextPageToken != "" {
+		t.Errorf("the first page of snapshots: %v, %v", snapshots, err)
 	}
 }

@@ -23,6 +23,8 @@ type trajectoryFilter struct {
 	labels    map[string]string
 	since     time.Time
 	newest    bool
+	// mayRead says of which namespaces the caller may read trajectories.
+	mayRead func(state.NamespaceID) bool
 }
 
 // ListTrajectories returns a page of trajectories.
@@ -36,7 +38,8 @@ func (s *Server) ListTrajectories(ctx context.Context, req *rotav1.ListTrajector
 		return nil, err
 	}
 	st := s.Machine.Fork()
-	f := trajectoryFilter{st: st, wall: wallOf(st), states: states, prefix: req.NamePrefix, labels: req.Labels, newest: req.NewestFirst}
+	f := trajectoryFilter{st: st, wall: wallOf(st), states: states, prefix: req.NamePrefix, labels: req.Labels, newest: req.NewestFirst,
+		mayRead: readable(ctx, st, "trajectory")}
 	if req.OpenedSince != nil {
 		f.since = req.OpenedSince.AsTime()
 	}
@@ -131,5 +134,5 @@ func (f *trajectoryFilter) openedBefore(t *state.Trajectory, at time.Time) bool 
 func (f *trajectoryFilter) matches(t *state.Trajectory) bool {
 	return (f.namespace == 0 || t.Namespace == f.namespace) && f.states&(1<<t.State) != 0 &&
 		(f.node == 0 || t.Node == f.node) && strings.HasPrefix(t.Name, f.prefix) && !f.openedBefore(t, f.since) &&
-		hasLabels(t.Labels, f.labels)
+		hasLabels(t.Labels, f.labels) && f.mayRead(t.Namespace)
 }

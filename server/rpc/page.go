@@ -1,11 +1,15 @@
 package rpc
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/binary"
 
 	"github.com/cespare/xxhash/v2"
 	"google.golang.org/protobuf/proto"
+
+	"rota/api/rights"
+	"rota/fsm/state"
 )
 
 // Sizes of pages.
@@ -119,4 +123,24 @@ func (c *collector) nextToken() string {
 		return ""
 	}
 	return c.page.token(c.last)
+}
+
+// readable returns in which namespaces the caller of a list may read a noun. The list skips the rows of
+// others while it looks for rows. Left out of its answer only, they would take up its page, down to a
+// page with nothing but a token.
+func readable(ctx context.Context, st *state.State, noun string) func(state.NamespaceID) bool {
+	c := callerOf(ctx)
+	if c == nil || c.may.Allows(noun, rights.Read, "") {
+		return func(state.NamespaceID) bool { return true }
+	}
+	known := map[state.NamespaceID]bool{}
+	return func(id state.NamespaceID) bool {
+		may, looked := known[id]
+		if !looked {
+			ns := st.Namespace(id)
+			may = ns != nil && c.may.Allows(noun, rights.Read, ns.Name)
+			known[id] = may
+		}
+		return may
+	}
 }

@@ -82,12 +82,12 @@ func (s *Server) ListSnapshots(ctx context.Context, req *rotav1.ListSnapshotsReq
 		}
 	}
 	resp := &rotav1.ListSnapshotsResponse{}
-	c := &collector{page: p}
+	c, mayRead := &collector{page: p}, readable(ctx, st, "snapshot")
 	var err error
 	st.FileSnapshots(state.FileSnapshotID(p.after), func(r *state.FileSnapshot) bool {
 		return c.visit(uint64(r.ID), func() proto.Message {
 			if namespace != 0 && r.Namespace != namespace || req.TrajectoryId != 0 && uint64(r.Trajectory) != req.TrajectoryId ||
-				req.Node != "" && nodeName(st, r.Node) != req.Node || err != nil {
+				req.Node != "" && nodeName(st, r.Node) != req.Node || !mayRead(r.Namespace) || err != nil {
 				return nil
 			}
 			var m *rotav1.Snapshot
@@ -177,11 +177,19 @@ func trajectorySpecOf(encoded string) (*rotav1.TrajectorySpec, error) {
 }
 
 // mayBeginWith returns why a caller may not begin trajectories with snapshots of a namespace, nil if it
-// may: what it opens has their files.
+// may: what it opens has their files. The server has caught up since the call came, so its rights are
+// looked up once more.
 func (s *Server) mayBeginWith(c *caller, namespace string) *failure {
 	need, checked := s.rightOf(c, rotav1connect.SnapshotServiceGetSnapshotProcedure)
-	if checked && !c.may.Allows(need.noun, need.verb, namespace) {
-		return rightMissing(c, need, namespace)
+	if !checked {
+		return nil
+	}
+	now := *c
+	if f := s.resolve(&now); f != nil {
+		return f
+	}
+	if !now.may.Allows(need.noun, need.verb, namespace) {
+		return rightMissing(&now, need, namespace)
 	}
 	return nil
 }

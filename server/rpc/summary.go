@@ -37,7 +37,7 @@ func (s *Server) SummarizeActions(ctx context.Context, req *rotav1.SummarizeActi
 	}
 	st := s.Machine.Fork()
 	f := actionFilter{st: st, wall: wallOf(st), states: ^uint32(0), trajectory: state.TrajectoryID(req.TrajectoryId),
-		class: req.Class, labels: req.Labels, newest: true}
+		class: req.Class, labels: req.Labels, newest: true, mayRead: readable(ctx, st, "action")}
 	if req.SubmittedSince != nil {
 		f.since = req.SubmittedSince.AsTime()
 	}

@@ -32,8 +32,9 @@ type timeline struct {
 const timelineWidth = 1000
 
 // timelineOf draws actions, the newest first, of a trajectory. Actions that run at the same time
-// lie on each other; thinking is when none is queued or runs.
-func timelineOf(t *rotav1.Trajectory, newestFirst []*rotav1.Action, now time.Time) (l timeline) {
+// lie on each other; thinking is when none is queued or runs. cut: there were others before. Then it
+// begins with the oldest of these, as nothing is known of the time before.
+func timelineOf(t *rotav1.Trajectory, newestFirst []*rotav1.Action, cut bool, now time.Time) (l timeline) {
 	if len(newestFirst) == 0 {
 		return l
 	}
@@ -41,8 +42,11 @@ func timelineOf(t *rotav1.Trajectory, newestFirst []*rotav1.Action, now time.Tim
 	if t.EndTime != nil {
 		l.To = t.EndTime.AsTime()
 	}
-	if len(newestFirst) == timelineActions {
-		l.From = newestFirst[len(newestFirst)-1].SubmitTime.AsTime()
+	if cut {
+		l.From = newestFirst[0].SubmitTime.AsTime()
+		for _, a := range newestFirst {
+			l.From = earlier(l.From, a.SubmitTime.AsTime())
+		}
 	}
 	busy := l.From
 	for i := len(newestFirst) - 1; i >= 0; i-- {
@@ -156,21 +160,24 @@ func arcPath(from, to float64) string {
 }
 
 type ledgerPage struct {
-	Ledger    *rotav1.GetLedgerResponse
-	Span      time.Duration
-	Rings     []ring
-	Jobs      []*rotav1.Job
+	Ledger *rotav1.GetLedgerResponse
+	Span   time.Duration
+	Rings  []ring
+	Jobs   []*rotav1.Job
+	// JobsCut: there are jobs that are not listed.
+	JobsCut   bool
 	Namespace string
 }
 
 func loadLedger(v *viewer) (any, error) {
-	var err error
+	slots, err := v.slots()
 	p := ledgerPage{Namespace: v.oneNamespace()}
-	p.Ledger = call(v, &err, v.ledger.GetLedger, &rotav1.GetLedgerRequest{AllowStale: true})
-	p.Jobs = call(v, &err, v.jobs.ListJobs, &rotav1.ListJobsRequest{Namespace: p.Namespace, PageSize: pageRows, AllowStale: true}).GetJobs()
+	p.Ledger = call(v, &err, v.ledger.GetLedger, &rotav1.GetLedgerRequest{Group: v.query.Get("group"), Slots: slots, AllowStale: true})
+	jobs := callIf(v.mayRead("job", p.Namespace), v, &err, v.jobs.ListJobs, &rotav1.ListJobsRequest{Namespace: p.Namespace, PageSize: pageRows, AllowStale: true})
 	if err != nil {
 		return nil, err
 	}
+	p.Jobs, p.JobsCut = jobs.Jobs, jobs.NextPageToken != ""
 	p.Span = time.Duration(p.Ledger.Slots) * p.Ledger.Slot.AsDuration()
 	for _, g := range p.Ledger.Groups {
 		p.Rings = append(p.Rings, ringOf(p.Ledger, g))

@@ -93,7 +93,8 @@ func (h *history) newest() (s sample) {
 // serveHistory sends the samples to who may read what they count, of all namespaces. Without that
 // right the charts stay empty.
 func (u *UI) serveHistory(w http.ResponseWriter, r *http.Request) {
-	if !newViewer(u, r, "").mayCount() {
+	v := newViewer(u, r, "")
+	if err := v.look(); err != nil || !v.mayCount() {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte("[]"))
 		return

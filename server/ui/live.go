@@ -16,7 +16,16 @@ const (
 )
 
 // sessionEnded is what an open page shows when its session is over.
-const sessionEnded = `<p class="error" role="alert">Your session has ended. <a href="` + loginPath + `">Log in</a>.</p>`
+const sessionEnded = `<p class="error" role="alert">You are not logged in. <a href="` + loginPath + `">Log in</a>.</p>`
+
+// endSession tells an open page that its session is over. The page then asks for no other stream.
+func (u *UI) endSession(w http.ResponseWriter, r *http.Request) {
+	u.sessions.end(r)
+	w.Header().Set("Content-Type", "text/event-stream")
+	if sendEvent(w, "content", []byte(sessionEnded)) == nil {
+		_ = sendEvent(w, "end", nil) // nothing can be done about a reader that is gone
+	}
+}
 
 // serveLive sends the live half of a page each time that it has changed, as server-sent events.
 func (u *UI) serveLive(w http.ResponseWriter, r *http.Request) {
@@ -25,7 +34,21 @@ func (u *UI) serveLive(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	closed, ok := u.open.Take(v.user())
+	defer func() { _ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) }()
+	if u.stranger(r) {
+		u.endSession(w, r)
+		return
+	}
+	// Only a caller whose identity is known gets a place.
+	if err := v.look(); err != nil {
+		if v.gone(err) {
+			u.endSession(w, r)
+			return
+		}
+		http.Error(w, sentence(err), http.StatusServiceUnavailable)
+		return
+	}
+	closed, ok := u.open.Take(user(v.access))
 	if !ok {
 		w.Header().Set("Retry-After", "10")
 		http.Error(w, "too many pages are open at this server, or too many of yours: close some, or use another server", http.StatusServiceUnavailable)
@@ -33,7 +56,6 @@ func (u *UI) serveLive(w http.ResponseWriter, r *http.Request) {
 	}
 	defer closed()
 	v.path = Root + r.URL.Path[len(Root+"live/"):]
-	defer func() { _ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) }()
 	w.Header().Set("Content-Type", "text/event-stream")
 	ticker := time.NewTicker(livePeriod)
 	defer ticker.Stop()
@@ -41,7 +63,7 @@ func (u *UI) serveLive(w http.ResponseWriter, r *http.Request) {
 	for {
 		s := u.show(p, v)
 		if s.Gone || u.stranger(r) || v.session != nil && u.sessions.find(r, time.Now()) == nil { // since it was opened
-			_ = sendEvent(w, []byte(sessionEnded), false)
+			u.endSession(w, r)
 			return
 		}
 		var out bytes.Buffer
@@ -49,27 +71,36 @@ func (u *UI) serveLive(w http.ResponseWriter, r *http.Request) {
 			u.opts.Logger.Error("a page could not be drawn", "page", p.name, "error", err)
 			return
 		}
-		if err := sendEvent(w, out.Bytes(), bytes.Equal(out.Bytes(), last)); err != nil {
+		event := "content"
+		if bytes.Equal(out.Bytes(), last) {
+			event = ""
+		}
+		if err := sendEvent(w, event, out.Bytes()); err != nil {
 			return // the reader is gone
 		}
 		last = out.Bytes()
 		select {
 		case <-r.Context().Done():
 			return
+		case <-u.stopped:
+			return
 		case <-ticker.C:
 		}
 	}
 }
 
-// sendEvent sends one event, or a comment that keeps the connection open if nothing has changed.
-func sendEvent(w http.ResponseWriter, html []byte, same bool) error {
+// sendEvent sends one event. Without a name it is a comment that keeps the connection open.
+func sendEvent(w http.ResponseWriter, name string, html []byte) error {
 	var out bytes.Buffer
-	if same {
+	if name == "" {
 		out.WriteString(":\n\n")
 	} else {
-		out.WriteString("event: content\n")
+		fmt.Fprintf(&out, "event: %s\n", name)
 		for line := range bytes.Lines(html) {
 			fmt.Fprintf(&out, "data: %s\n", bytes.TrimRight(line, "\r\n"))
+		}
+		if len(html) == 0 {
+			out.WriteString("data:\n") // browsers drop an event without such a line
 		}
 		out.WriteByte('\n')
 	}

@@ -111,10 +111,18 @@ func (u *UI) logIn(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, Root, http.StatusSeeOther)
 		return
 	}
-	if wait := u.tries.wait(from, now); wait > 0 {
+	wait := u.tries.wait(from, now)
+	tooMany := func() {
 		w.Header().Set("Retry-After", strconv.Itoa(1+int(wait.Seconds())))
-		u.writeLogin(w, r, http.StatusTooManyRequests, "Too many log-ins have failed. Wait a minute, then try again.")
-		return
+		u.writeLogin(w, r, http.StatusTooManyRequests, "Too many log-ins from your address have failed. Check the token, wait a minute, then try again.")
+	}
+	if wait > 0 {
+		done, ok := u.checks.Take(from)
+		if !ok {
+			tooMany()
+			return
+		}
+		defer done()
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, loginBytesMax)
 	body := http.NewResponseController(w)
@@ -124,31 +132,34 @@ func (u *UI) logIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_ = body.SetReadDeadline(time.Time{})
-	name, err := u.check(r, strings.TrimSpace(r.PostForm.Get("token")))
-	if err != nil {
-		status := http.StatusServiceUnavailable
-		if code := connect.CodeOf(err); code == connect.CodeUnauthenticated || code == connect.CodeInvalidArgument {
-			u.tries.failed(from, now)
-			status = http.StatusUnauthorized
-		}
-		u.writeLogin(w, r, status, sentence(err))
+	token := strings.TrimSpace(r.PostForm.Get("token"))
+	who, err := u.check(r, token)
+	switch code := connect.CodeOf(err); {
+	case err != nil && code != connect.CodeUnauthenticated && code != connect.CodeInvalidArgument:
+		u.writeLogin(w, r, http.StatusServiceUnavailable, sentence(err))
+		return
+	case err != nil && wait > 0:
+		tooMany()
+		return
+	case err != nil:
+		u.tries.failed(from, now)
+		u.writeLogin(w, r, http.StatusUnauthorized, sentence(err))
 		return
 	}
 	u.sessions.end(r) // an earlier one of this browser
-	http.SetCookie(w, cookie(u.sessions.begin(strings.TrimSpace(r.PostForm.Get("token")), name, now), int(sessionLifetime.Seconds())))
+	http.SetCookie(w, cookie(u.sessions.begin(token, user(who), who.Caller, now), int(sessionLifetime.Seconds())))
 	http.Redirect(w, r, Root, http.StatusSeeOther)
 }
 
-// check returns the name of whom a token or JWT belongs to.
-func (u *UI) check(r *http.Request, token string) (name string, err error) {
+// check returns whom a token or JWT belongs to.
+func (u *UI) check(r *http.Request, token string) (*rotav1.GetAccessResponse, error) {
 	if _, err := rights.Bearer("Bearer " + token); token == "" || err != nil {
-		return "", connect.NewError(connect.CodeInvalidArgument, errNoToken)
+		return nil, connect.NewError(connect.CodeInvalidArgument, errNoToken)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
 	defer cancel()
 	c := rotav1connect.NewAccessServiceClient(u.api(r, token), thisServer, codec.ForClient())
-	who, err := c.GetAccess(ctx, &rotav1.GetAccessRequest{AllowStale: true})
-	return who.GetCaller(), err
+	return c.GetAccess(ctx, &rotav1.GetAccessRequest{AllowStale: true})
 }
 
 var errNoToken = errors.New("this is neither a token nor a JWT: give the secret that rota token create has shown")

@@ -32,7 +32,7 @@ func (o *oneToken) GetAccess(ctx context.Context, _ *rotav1.GetAccessRequest) (*
 	if o.revoked || info.RequestHeader().Get("Authorization") != "Bearer "+o.token {
 		return nil, connect.NewError(connect.CodeUnauthenticated, errors.New("there is no such token"))
 	}
-	return &rotav1.GetAccessResponse{Caller: "the accessor"}, nil
+	return &rotav1.GetAccessResponse{CallerKind: "token", Caller: "the accessor"}, nil
 }
 
 // entry is a page over TLS, and a browser that may have a cookie.
@@ -82,17 +82,28 @@ func (e *entry) logIn(token, origin string) int {
 	return e.send(http.MethodPost, "/ui/login", origin, url.Values{"token": {token}}).Code
 }
 
+// mustEnd: an open page is told that there is no session, and not to ask again.
+func (e *entry) mustEnd(t *testing.T, what string) {
+	t.Helper()
+	w := e.send(http.MethodGet, "/ui/live/overview", "", nil)
+	want := "event: content\ndata: " + sessionEnded + "\n\nevent: end\ndata:\n\n"
+	if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/event-stream" || w.Body.String() != want {
+		t.Errorf("an open page %s: %d %s", what, w.Code, w.Body)
+	}
+}
+
 const origin = "https://s1:7400"
 
 // TestLogIn: a token opens the page, its cookie is of the safe kind and holds no secret, and log-out
 // ends it at the server as well.
 func TestLogIn(t *testing.T) {
 	e := newEntry()
-	for _, path := range []string{"/ui/", "/ui/actions", "/ui/actions/7", "/ui/history.json", "/ui/live/overview"} {
+	for _, path := range []string{"/ui/", "/ui/actions", "/ui/actions/7", "/ui/history.json"} {
 		if w := e.send(http.MethodGet, path, "", nil); w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/ui/login" {
 			t.Errorf("%s without a session: %d to %q", path, w.Code, w.Header().Get("Location"))
 		}
 	}
+	e.mustEnd(t, "without a session")
 	if w := e.send(http.MethodGet, "/ui/login", "", nil); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `name="token"`) ||
 		w.Header().Get("Referrer-Policy") != "same-origin" || w.Header().Get("Cache-Control") != "no-store" {
 		t.Errorf("the form: %d %v", w.Code, w.Header())
@@ -130,7 +141,8 @@ func TestOtherSitesLogNobodyIn(t *testing.T) {
 	}
 }
 
-// TestFailedLogInsAreBounded: who fails too often waits, others do not.
+// TestFailedLogInsAreBounded: an address that fails too often is told to wait. A good token of the same
+// address logs in all the same, as long as not too many log-ins are under way there.
 func TestFailedLogInsAreBounded(t *testing.T) {
 	e := newEntry()
 	for i, token := range []string{"", "rota_other", "two words", "a\nb"} {
@@ -141,9 +153,18 @@ func TestFailedLogInsAreBounded(t *testing.T) {
 	for range triesMax - 4 {
 		e.logIn("rota_other", origin)
 	}
-	w := e.send(http.MethodPost, "/ui/login", origin, url.Values{"token": {"rota_secret"}})
+	w := e.send(http.MethodPost, "/ui/login", origin, url.Values{"token": {"rota_other"}})
 	if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" || e.cookie != nil {
 		t.Errorf("one try too many: %d %v", w.Code, w.Header())
+	}
+	if code := e.logIn("rota_secret", origin); code != http.StatusSeeOther || e.cookie == nil {
+		t.Errorf("a good token after the failures of others: %d", code)
+	}
+	for held := true; held; {
+		_, held = e.ui.checks.Take("192.0.2.1")
+	}
+	if code := e.logIn("rota_secret", origin); code != http.StatusTooManyRequests {
+		t.Errorf("one log-in too many at a time: %d", code)
 	}
 	now := time.Now()
 	if e.ui.tries.wait("192.0.2.1", now.Add(triesPeriod)) != 0 || e.ui.tries.wait("198.51.100.7", now) != 0 {
@@ -166,8 +187,9 @@ func TestSessionsEnd(t *testing.T) {
 	e := newEntry()
 	e.logIn("rota_secret", origin)
 	e.api.revoked = true
-	if w := e.send(http.MethodGet, "/ui/live/overview", "", nil); !strings.Contains(w.Body.String(), "data: "+sessionEnded) {
-		t.Errorf("an open page whose token is revoked: %d %s", w.Code, w.Body)
+	e.mustEnd(t, "whose token is revoked")
+	if len(e.ui.sessions.all) != 0 {
+		t.Error("the session of the revoked token is kept")
 	}
 	s, now := newSessions(), time.Now()
 	request := func(cookie string) *http.Request {
@@ -175,23 +197,23 @@ func TestSessionsEnd(t *testing.T) {
 		r.AddCookie(&http.Cookie{Name: cookieName, Value: cookie})
 		return r
 	}
-	first := s.begin("a", "", now)
+	first := s.begin("a", "jwt a", "", now)
 	if s.find(request(first), now.Add(sessionLifetime-1)) == nil || s.find(request(first), now.Add(sessionLifetime)) != nil {
 		t.Error("a session does not last as long as it should")
 	}
 	for i := range 2 * sessionsEach {
-		s.begin("greedy", "", now.Add(time.Duration(i+1)))
+		s.begin(fmt.Sprint("renewed", i), "jwt greedy", "", now.Add(time.Duration(i+1)))
 	}
 	if len(s.all) != 1+sessionsEach || s.find(request(first), now) == nil {
 		t.Errorf("%d sessions, and one of another token is among them: %t", len(s.all), s.find(request(first), now) != nil)
 	}
 	for i := range sessionsMax {
-		s.begin(fmt.Sprint("b", i), "", now.Add(time.Duration(2*sessionsEach+i+1)))
+		s.begin("b", fmt.Sprint("token b", i), "", now.Add(time.Duration(2*sessionsEach+i+1)))
 	}
 	if len(s.all) != sessionsMax || s.find(request(first), now) != nil {
 		t.Errorf("%d sessions, and the oldest is among them: %t", len(s.all), s.find(request(first), now) != nil)
 	}
-	s.begin("c", "", now.Add(2*sessionLifetime))
+	s.begin("c", "token c", "", now.Add(2*sessionLifetime))
 	if len(s.all) != 1 {
 		t.Errorf("%d sessions after the time of all but one", len(s.all))
 	}

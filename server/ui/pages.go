@@ -10,7 +10,10 @@ import (
 	rotav1 "rota/api/gen/rota/v1"
 )
 
-var errNotANumber = errors.New("an ID is a number: follow a link of a list")
+var (
+	errNotANumber = errors.New("an ID is a number: follow a link of a list")
+	errNoSlots    = errors.New("the slots of the ledger are a number, such as 600")
+)
 
 // allPages are the parts of the page. A name with "-one" is of a single thing of the noun.
 func allPages() []*page {
@@ -36,11 +39,17 @@ type overview struct {
 	Peers      []*rotav1.Peer
 	Pools      []*rotav1.Pool
 	Namespaces []*rotav1.Namespace
-	Sample     sample
-	Phases     []phase
-	Ended      int
-	Oldest     []*rotav1.Action
+	// Sample is zero for those who may not count, and before the first one.
+	Sample sample
+	Phases []phase
+	Ended  int
+	Oldest []*rotav1.Action
+	// EndedMore and OldestMore: there are actions at which these lists have not looked.
+	EndedMore, OldestMore bool
 }
+
+// Sampled reports whether there is a sample.
+func (o *overview) Sampled() bool { return o.Sample[0] != 0 }
 
 // endedSample is how many ended actions the phases are of.
 const endedSample = 100
@@ -52,20 +61,39 @@ func loadOverview(v *viewer) (any, error) {
 		o.Sample = v.ui.history.newest()
 	}
 	o.Status = call(v, &err, v.operator.GetStatus, &rotav1.GetStatusRequest{})
-	o.Peers = callIfAllowed(v, &err, v.operator.ListPeers, &rotav1.ListPeersRequest{AllowStale: true}).GetPeers()
-	o.Pools = callIfAllowed(v, &err, v.operator.ListPools, &rotav1.ListPoolsRequest{AllowStale: true}).GetPools()
-	o.Namespaces = callIfAllowed(v, &err, v.operator.ListNamespaces, &rotav1.ListNamespacesRequest{AllowStale: true}).GetNamespaces()
-	ended := callIfAllowed(v, &err, v.actions.ListActions, &rotav1.ListActionsRequest{
+	o.Peers = callIf(v.mayRead("cluster", ""), v, &err, v.operator.ListPeers, &rotav1.ListPeersRequest{AllowStale: true}).GetPeers()
+	o.Pools = callIf(v.mayRead("pool", ""), v, &err, v.operator.ListPools, &rotav1.ListPoolsRequest{AllowStale: true}).GetPools()
+	o.Namespaces = callIf(v.mayRead("namespace", ""), v, &err, v.operator.ListNamespaces, &rotav1.ListNamespacesRequest{AllowStale: true}).GetNamespaces()
+	ended, more := v.firstActions(&err, &rotav1.ListActionsRequest{
 		Namespace: "*", States: endedStates, NewestFirst: true, PageSize: endedSample, AllowStale: true,
-	}).GetActions()
-	o.Oldest = callIfAllowed(v, &err, v.actions.ListActions, &rotav1.ListActionsRequest{
+	})
+	o.EndedMore = more
+	o.Oldest, o.OldestMore = v.firstActions(&err, &rotav1.ListActionsRequest{
 		Namespace: "*", States: statesOf("queued"), PageSize: 5, AllowStale: true,
-	}).GetActions()
+	})
 	if o.Status.CommitIndex > o.Status.AppliedIndex {
 		o.Behind = o.Status.CommitIndex - o.Status.AppliedIndex
 	}
 	o.Ended, o.Phases = len(ended), phasesOf(ended)
 	return o, err
+}
+
+// followMax is how many pages of a list a part of the overview follows. A page looks at no more than
+// 100,000 rows, and is short, or empty, if few of them match.
+const followMax = 3
+
+// firstActions returns the first actions of a list, at most one page of them. more: there are others
+// at which it has not looked.
+func (v *viewer) firstActions(err *error, req *rotav1.ListActionsRequest) (rows []*rotav1.Action, more bool) {
+	most := int(req.PageSize)
+	for range followMax {
+		list := callIf(v.mayRead("action", ""), v, err, v.actions.ListActions, req)
+		rows, req.PageToken = append(rows, list.Actions...), list.NextPageToken
+		if more = req.PageToken != ""; !more || len(rows) >= most {
+			break
+		}
+	}
+	return rows[:min(most, len(rows))], more
 }
 
 // phase is how long actions took in one part of their life.
@@ -169,9 +197,11 @@ type oneNode struct {
 	More bool
 }
 
-// core is a core or a GPU, and the action that has it; 0: none.
+// core is a core or a GPU.
 type core struct {
 	Number uint32
+	Free   bool
+	// Action has it; 0 if it is free, or if the page does not know which has it.
 	Action uint64
 	// Sick says why it is out of use.
 	Sick string
@@ -180,7 +210,7 @@ type core struct {
 func loadNode(v *viewer) (any, error) {
 	var err error
 	n := oneNode{Node: call(v, &err, v.nodes.GetNode, &rotav1.GetNodeRequest{Name: v.id, AllowStale: true}).GetNode()}
-	running := call(v, &err, v.actions.ListActions, &rotav1.ListActionsRequest{
+	running := callIf(v.mayRead("action", ""), v, &err, v.actions.ListActions, &rotav1.ListActionsRequest{
 		Namespace: "*", Node: v.id, States: statesOf("running"), PageSize: 1000, AllowStale: true,
 	})
 	if err != nil {
@@ -191,21 +221,28 @@ func loadNode(v *viewer) (any, error) {
 	return n, nil
 }
 
-// fill says who has each core and each GPU.
+// fill says who has each core and each GPU. The node knows which of them are free, and who holds GPUs.
+// Who has a core is known of the actions that are listed only.
 func (n *oneNode) fill() {
 	cpus, gpus := map[uint32]uint64{}, map[uint32]uint64{}
 	for _, a := range n.Actions {
 		for _, c := range a.Cpus {
 			cpus[c] = a.Id
 		}
-		for _, g := range a.Gpus {
-			gpus[g] = a.Id
+	}
+	for _, held := range n.HeldChunks {
+		for g := range held.Chunk.GetGpus() {
+			gpus[held.Chunk.GetFirst()+g] = held.ActionId
 		}
 	}
 	for _, numa := range n.NumaNodes {
 		var row []core
 		for _, c := range numa.Cpus {
-			row = append(row, core{Number: c, Action: cpus[c]})
+			one := core{Number: c, Free: slices.Contains(n.FreeCpus, c)}
+			if !one.Free {
+				one.Action = cpus[c] // the node was read first, and the core may have been given back since
+			}
+			row = append(row, one)
 		}
 		n.NUMA = append(n.NUMA, row)
 	}
@@ -216,14 +253,16 @@ func (n *oneNode) fill() {
 		}
 	}
 	for g := range n.Node.GetGpus().GetCount() {
-		n.GPUs = append(n.GPUs, core{Number: g, Action: gpus[g], Sick: sick[g]})
+		n.GPUs = append(n.GPUs, core{Number: g, Free: slices.Contains(n.FreeGpus, g), Action: gpus[g], Sick: sick[g]})
 	}
 }
 
 type gpuList struct {
 	Nodes  []*rotav1.NodeGpus
 	Models []*rotav1.Model
-	Next   string
+	// ModelsCut: there are models that are not listed.
+	ModelsCut bool
+	Next      string
 }
 
 func loadGPUs(v *viewer) (any, error) {
@@ -232,7 +271,7 @@ func loadGPUs(v *viewer) (any, error) {
 		Pool: v.query.Get("pool"), PageSize: pageRows, PageToken: v.query.Get("page"), AllowStale: true,
 	})
 	models := call(v, &err, v.residency.ListModels, &rotav1.ListModelsRequest{PageSize: pageRows, AllowStale: true})
-	return gpuList{list.Nodes, models.Models, v.next(list.NextPageToken)}, err
+	return gpuList{list.Nodes, models.Models, models.NextPageToken != "", v.next(list.NextPageToken)}, err
 }
 
 func loadQuotas(v *viewer) (any, error) {
@@ -260,6 +299,8 @@ type oneTrajectory struct {
 	*rotav1.Trajectory
 	Timeline timeline
 	Actions  []*rotav1.Action
+	// Cut: the trajectory has had actions before those listed, or may have had some that are forgotten.
+	Cut bool
 }
 
 // timelineActions is how many actions a timeline shows, the newest of the trajectory.
@@ -271,10 +312,16 @@ func loadTrajectory(v *viewer) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.Actions = call(v, &err, v.actions.ListActions, &rotav1.ListActionsRequest{
-		Namespace: "*", TrajectoryId: id, NewestFirst: true, PageSize: timelineActions, AllowStale: true,
-	}).GetActions()
-	t.Timeline = timelineOf(t.Trajectory, t.Actions, time.Now())
+	may := v.mayRead("action", t.Namespace)
+	list := callIf(may, v, &err, v.actions.ListActions, &rotav1.ListActionsRequest{
+		Namespace: t.Namespace, TrajectoryId: id, NewestFirst: true, PageSize: timelineActions, AllowStale: true,
+	})
+	kept := callIf(may, v, &err, v.actions.SummarizeActions, &rotav1.SummarizeActionsRequest{
+		Namespace: t.Namespace, TrajectoryId: id, AllowStale: true,
+	}).GetKeptSince()
+	t.Actions = list.Actions
+	t.Cut = list.NextPageToken != "" || kept != nil && kept.AsTime().After(t.OpenTime.AsTime())
+	t.Timeline = timelineOf(t.Trajectory, t.Actions, t.Cut, time.Now())
 	return t, err
 }
 
@@ -283,6 +330,8 @@ type rolloutList struct {
 	Policies  []*rotav1.Policy
 	Workers   []*rotav1.Worker
 	Namespace string
+	// PoliciesCut and WorkersCut: there are some that are not listed.
+	PoliciesCut, WorkersCut bool
 	// Most is the largest number of predicted tokens of a worker, for the bars.
 	Most uint64
 	Next string
@@ -295,8 +344,10 @@ func loadRollouts(v *viewer) (any, error) {
 		PageSize: pageRows, PageToken: v.query.Get("page"), AllowStale: true,
 	})
 	r := rolloutList{Rollouts: list.Rollouts, Namespace: v.oneNamespace(), Next: v.next(list.NextPageToken)}
-	r.Policies = call(v, &err, v.rollouts.ListPolicies, &rotav1.ListPoliciesRequest{AllowStale: true}).GetPolicies()
-	r.Workers = call(v, &err, v.workers.ListWorkers, &rotav1.ListWorkersRequest{PageSize: pageRows, AllowStale: true}).GetWorkers()
+	policies := callIf(v.mayRead("policy", ""), v, &err, v.rollouts.ListPolicies, &rotav1.ListPoliciesRequest{PageSize: pageRows, AllowStale: true})
+	workers := callIf(v.mayRead("worker", ""), v, &err, v.workers.ListWorkers, &rotav1.ListWorkersRequest{PageSize: pageRows, AllowStale: true})
+	r.Policies, r.PoliciesCut = policies.Policies, policies.NextPageToken != ""
+	r.Workers, r.WorkersCut = workers.Workers, workers.NextPageToken != ""
 	for _, w := range r.Workers {
 		r.Most = max(r.Most, w.PredictedTokens)
 	}

@@ -18,7 +18,7 @@ const (
 	sessionLifetime = time.Hour
 	// sessionsMax bounds the sessions of a server. Beyond it, the oldest one ends.
 	sessionsMax = 1024
-	// sessionsEach bounds those of one token, so that nobody with a token ends those of others.
+	// sessionsEach bounds those of one caller, so that nobody with a token ends those of others.
 	sessionsEach = 16
 )
 
@@ -26,9 +26,9 @@ const (
 type session struct {
 	// bearer is what the browser logged in with. It is in the memory of this process only.
 	bearer string
-	// name is that of its caller, to be shown.
-	name string
-	ends time.Time
+	// user is its caller as told from others, name that of the caller, to be shown.
+	user, name string
+	ends       time.Time
 }
 
 // sessions are those of this server: they end with the process. The key is the SHA-256 of the
@@ -41,7 +41,7 @@ type sessions struct {
 func newSessions() *sessions { return &sessions{all: map[[sha256.Size]byte]*session{}} }
 
 // begin starts a session and returns its cookie: 128 random bits and more.
-func (s *sessions) begin(bearer, name string, now time.Time) (cookie string) {
+func (s *sessions) begin(bearer, user, name string, now time.Time) (cookie string) {
 	cookie = rand.Text()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,13 +50,13 @@ func (s *sessions) begin(bearer, name string, now time.Time) (cookie string) {
 			delete(s.all, key)
 		}
 	}
-	if oldest, n := s.oldest(func(x *session) bool { return x.bearer == bearer }); n >= sessionsEach {
+	if oldest, n := s.oldest(func(x *session) bool { return x.user == user }); n >= sessionsEach {
 		delete(s.all, oldest)
 	}
 	if oldest, n := s.oldest(func(*session) bool { return true }); n >= sessionsMax {
 		delete(s.all, oldest)
 	}
-	s.all[sha256.Sum256([]byte(cookie))] = &session{bearer, name, now.Add(sessionLifetime)}
+	s.all[sha256.Sum256([]byte(cookie))] = &session{bearer, user, name, now.Add(sessionLifetime)}
 	return cookie
 }
 
@@ -104,10 +104,13 @@ const (
 	triesPeriod = time.Minute
 	// triersMax bounds the addresses that are remembered.
 	triersMax = 4096
+	// checksMax bounds the log-ins under way of all addresses that have failed too often.
+	checksMax = 8
 )
 
 // tries counts failed log-ins of addresses. Tokens cannot be guessed; this keeps those who try
-// from costing the server more than that.
+// from costing the server more than that. Others may have the same address, so an address that has
+// failed too often may still log in, in a bounded number of log-ins at a time.
 type tries struct {
 	mu  sync.Mutex
 	all map[string]*tried

@@ -53,8 +53,13 @@ type UI struct {
 	// sessions are those of browsers that logged in with a token, tries their failures.
 	sessions *sessions
 	tries    *tries
+	// checks has a slot for each log-in under way of an address that has failed too often, which
+	// addresses share.
+	checks *share.Slots[string]
 	// open has a slot for each page that is open, which users share.
 	open *share.Slots[string]
+	// stopped is closed once Run ends: open pages end with the server.
+	stopped chan struct{}
 }
 
 // page is one of the page's parts: what is in its live half, and how it is drawn.
@@ -77,9 +82,13 @@ type shown struct {
 	Data    any
 	// Error says why there are no data.
 	Error string
-	// Gone: the token of the session is not accepted any more.
-	Gone bool
+	// Gone: whoever looks has to log in, again or at all.
+	Gone    bool
+	leftOut map[string]bool
 }
+
+// Left reports whether the page leaves out a noun, as its viewer may not read it.
+func (s shown) Left(noun string) bool { return s.leftOut[noun] }
 
 // New returns the page. Run must run beside it.
 func New(opts Options) *UI {
@@ -87,6 +96,7 @@ func New(opts Options) *UI {
 		opts: opts, root: http.NewServeMux(), pages: map[string]*page{},
 		login:   &page{name: "login", title: "Log in", tmpl: parse("login")},
 		history: newHistory(opts.Counts), open: share.New[string](livePagesMax), sessions: newSessions(), tries: newTries(),
+		checks: share.New[string](checksMax), stopped: make(chan struct{}),
 	}
 	for _, p := range allPages() {
 		p.tmpl = parse(p.name)
@@ -101,16 +111,20 @@ func New(opts Options) *UI {
 	u.root.HandleFunc("POST "+loginPath, u.logIn)
 	u.root.HandleFunc("POST "+logoutPath, u.logOut)
 	for pattern, h := range map[string]http.HandlerFunc{
-		"history.json": u.serveHistory, "live/{page}": u.serveLive, "live/{page}/{id}": u.serveLive,
-		"{$}": u.servePage, "{page}": u.servePage, "{page}/{id}": u.servePage,
+		"history.json": u.serveHistory, "{$}": u.servePage, "{page}": u.servePage, "{page}/{id}": u.servePage,
 	} {
 		u.root.HandleFunc("GET "+Root+pattern, u.signedIn(h))
 	}
+	u.root.HandleFunc("GET "+Root+"live/{page}", u.serveLive)
+	u.root.HandleFunc("GET "+Root+"live/{page}/{id}", u.serveLive)
 	return u
 }
 
-// Run samples the charts until ctx is done.
-func (u *UI) Run(ctx context.Context) { u.history.run(ctx) }
+// Run samples the charts until ctx is done. Then it ends all open pages.
+func (u *UI) Run(ctx context.Context) {
+	defer close(u.stopped)
+	u.history.run(ctx)
+}
 
 // ServeHTTP implements http.Handler.
 func (u *UI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -169,11 +183,14 @@ func (u *UI) show(p *page, v *viewer) shown {
 		Title: p.title, Nav: p.nav, ServerID: u.opts.ServerID, Version: u.opts.Version,
 		Live: live.String(), Query: v.query,
 	}
-	var err error
-	if s.Data, err = p.load(v); err != nil {
+	err := v.look()
+	if err == nil {
+		s.Data, err = p.load(v)
+	}
+	if err != nil {
 		s.Error = sentence(err)
 	}
-	s.Gone = (v.session != nil || v.guest) && connect.CodeOf(err) == connect.CodeUnauthenticated
+	s.Gone, s.leftOut = v.gone(err), v.leftOut
 	if v.session != nil {
 		s.Session = v.session.name
 	}

@@ -19,6 +19,7 @@ import (
 	"rota/api/codec"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
+	"rota/api/rights"
 )
 
 // actionsOnly is an API that has actions of the test and refuses everything else.
@@ -26,9 +27,11 @@ type actionsOnly struct {
 	rotav1connect.UnimplementedActionServiceHandler
 	actions []*rotav1.Action
 	err     error
+	lists   int // calls of ListActions
 }
 
 func (a *actionsOnly) ListActions(_ context.Context, req *rotav1.ListActionsRequest) (*rotav1.ListActionsResponse, error) {
+	a.lists++
 	return &rotav1.ListActionsResponse{Actions: a.actions, NextPageToken: "next+page"}, a.err
 }
 
@@ -36,8 +39,20 @@ func (a *actionsOnly) GetAction(_ context.Context, req *rotav1.GetActionRequest)
 	return &rotav1.GetActionResponse{Action: &rotav1.Action{Id: req.Id, WaitingFor: "waits for <the test>"}}, a.err
 }
 
+// allowed is an API that says what its caller may do.
+type allowed struct {
+	rotav1connect.UnimplementedAccessServiceHandler
+	rules []*rotav1.AccessRule
+	err   error
+}
+
+func (a *allowed) GetAccess(context.Context, *rotav1.GetAccessRequest) (*rotav1.GetAccessResponse, error) {
+	return &rotav1.GetAccessResponse{CallerKind: "none", Rules: a.rules}, a.err
+}
+
 func newPage(api *actionsOnly) *UI {
 	mux := http.NewServeMux()
+	mux.Handle(rotav1connect.NewAccessServiceHandler(&allowed{rules: rights.Everything().Rules()}, codec.ForHandler()))
 	mux.Handle(rotav1connect.NewActionServiceHandler(api, codec.ForHandler()))
 	return New(Options{API: mux, Counts: func() Counts { return Counts{} }, Logger: hclog.NewNullLogger()})
 }
@@ -88,7 +103,7 @@ func TestPageShowsErrors(t *testing.T) {
 func TestOpenPagesAreBounded(t *testing.T) {
 	u := newPage(&actionsOnly{})
 	for held := true; held; {
-		_, held = u.open.Take("") // as one without an identity
+		_, held = u.open.Take("none ") // as one without an identity
 	}
 	if _, ok := u.open.Take("session somebody else"); !ok {
 		t.Error("one user has all pages")
@@ -107,7 +122,7 @@ func TestTimeline(t *testing.T) {
 	l := timelineOf(&rotav1.Trajectory{OpenTime: at(0), EndTime: at(20)}, []*rotav1.Action{
 		{Id: 2, State: rotav1.ActionState_ACTION_STATE_CANCELED, SubmitTime: at(12), EndTime: at(15)}, // it never started
 		{Id: 1, State: done, SubmitTime: at(2), StartTime: at(4), EndTime: at(10)},
-	}, time.Time{})
+	}, false, time.Time{})
 	if l.Think != 9*time.Second || l.Queue != 5*time.Second || l.Run != 6*time.Second || len(l.Bars) != 6 {
 		t.Errorf("%+v", l)
 	}
@@ -134,7 +149,7 @@ func TestTimelineStaysInside(t *testing.T) {
 			}
 			actions = append(actions, a)
 		}
-		l := timelineOf(&rotav1.Trajectory{OpenTime: at(0)}, actions, at(400).AsTime())
+		l := timelineOf(&rotav1.Trajectory{OpenTime: at(0)}, actions, rapid.Bool().Draw(t, "cut"), at(400).AsTime())
 		for _, b := range l.Bars {
 			if b.X < 0 || b.W < 1 || b.X+b.W > timelineWidth+1 {
 				t.Errorf("%+v", b)

@@ -2,7 +2,6 @@ package ui
 
 import (
 	"context"
-	"crypto/sha256"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -35,11 +34,13 @@ type viewer struct {
 	query url.Values
 	// session is that of a browser that logged in; nil without one.
 	session *session
-	// certificate is the name of that of the request, bearer its token or JWT, or that of the session;
-	// empty without one.
-	certificate, bearer string
-	// guest: the request came over TLS without a certificate.
-	guest bool
+	// certificate is the name of that of the request; empty without one.
+	certificate string
+	// access is who looks, and may what that caller may do, as of the last look; leftOut has the nouns
+	// of the parts that the page leaves out since then, as the caller may not read them.
+	access  *rotav1.GetAccessResponse
+	may     rights.Set
+	leftOut map[string]bool
 
 	actions      rotav1connect.ActionServiceClient
 	trajectories rotav1connect.TrajectoryServiceClient
@@ -54,23 +55,26 @@ type viewer struct {
 	who          rotav1connect.AccessServiceClient
 }
 
-// user tells who looks at a page from others; empty without an identity.
-func (v *viewer) user() string {
-	switch {
-	case v.certificate != "":
-		return "certificate " + v.certificate
-	case v.bearer != "":
-		secret := sha256.Sum256([]byte(v.bearer))
-		return string(secret[:])
-	}
-	return ""
+// look asks who looks and what that caller may do. Each refresh begins with it.
+func (v *viewer) look() (err error) {
+	v.access = call(v, &err, v.who.GetAccess, &rotav1.GetAccessRequest{AllowStale: true})
+	v.may, v.leftOut = rights.NewSet(v.access.Rules), map[string]bool{}
+	return err
 }
+
+// gone reports whether an error says that the viewer has to log in, again or at all.
+func (v *viewer) gone(err error) bool {
+	return v.certificate == "" && connect.CodeOf(err) == connect.CodeUnauthenticated
+}
+
+// user tells callers apart, whatever secret each has at the moment: a JWT is renewed every few
+// minutes.
+func user(who *rotav1.GetAccessResponse) string { return who.CallerKind + " " + who.Caller }
 
 func newViewer(u *UI, r *http.Request, id string) *viewer {
 	v := &viewer{ui: u, ctx: r.Context(), path: r.URL.Path, id: id, query: r.URL.Query(), session: u.sessions.find(r, time.Now())}
-	v.certificate, v.bearer = pki.PeerName(r.TLS), u.bearer(r)
-	v.guest = r.TLS != nil && len(r.TLS.PeerCertificates) == 0
-	c := u.api(r, v.bearer)
+	v.certificate = pki.PeerName(r.TLS)
+	c := u.api(r, u.bearer(r))
 	base, opt := thisServer, codec.ForClient()
 	v.actions = rotav1connect.NewActionServiceClient(c, base, opt)
 	v.trajectories = rotav1connect.NewTrajectoryServiceClient(c, base, opt)
@@ -99,24 +103,29 @@ func call[Q, A any](v *viewer, err *error, fn func(context.Context, *Q) (*A, err
 	return answer
 }
 
-// callIfAllowed is call for a part of a page that stays empty for those who may not read it.
-func callIfAllowed[Q, A any](v *viewer, err *error, fn func(context.Context, *Q) (*A, error), q *Q) *A {
-	if *err != nil {
+// callIf is call for a part of a page that stays empty for those who may not read it. A call that would
+// be refused is not made: the audit log has a record of each refusal.
+func callIf[Q, A any](may bool, v *viewer, err *error, fn func(context.Context, *Q) (*A, error), q *Q) *A {
+	if !may {
 		return new(A)
 	}
-	answer := call(v, err, fn, q)
-	if connect.CodeOf(*err) == connect.CodePermissionDenied {
-		*err = nil
+	return call(v, err, fn, q)
+}
+
+// mayRead reports whether the viewer may read a noun in a namespace, or in any if none is named. If
+// not, the page says that it leaves the noun out.
+func (v *viewer) mayRead(noun, namespace string) bool {
+	may := v.may.Allows(noun, rights.Read, namespace) || namespace == "" && v.may.AllowsSomewhere(noun, rights.Read)
+	if !may {
+		v.leftOut[noun] = true
 	}
-	return answer
+	return may
 }
 
 // mayCount reports whether the viewer may know how many actions and trajectories there are in all
 // namespaces, which is what the charts show.
 func (v *viewer) mayCount() bool {
-	var err error
-	may := rights.NewSet(call(v, &err, v.who.GetAccess, &rotav1.GetAccessRequest{AllowStale: true}).Rules)
-	return may.Allows("action", rights.Read, "") && may.Allows("trajectory", rights.Read, "")
+	return v.may.Allows("action", rights.Read, "") && v.may.Allows("trajectory", rights.Read, "")
 }
 
 // idNumber is the ID in the path.
@@ -126,6 +135,19 @@ func (v *viewer) idNumber() (uint64, error) {
 		return 0, connect.NewError(connect.CodeInvalidArgument, errNotANumber)
 	}
 	return id, nil
+}
+
+// slots is how many slots of the ledger are asked for; 0: the server chooses.
+func (v *viewer) slots() (uint32, error) {
+	text := v.query.Get("slots")
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return 0, connect.NewError(connect.CodeInvalidArgument, errNoSlots)
+	}
+	return uint32(n), nil
 }
 
 // namespace is the one that is asked for; all of them if none is.

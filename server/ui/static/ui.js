@@ -63,6 +63,25 @@
     draw();
   }
 
+  // A page that nobody sees has no stream: a browser opens six connections to a server, for all its pages together.
+  let source = null;
+  const connect = htmx.createEventSource;
+  htmx.createEventSource = (url) => (source = connect(url));
+  document.addEventListener("visibilitychange", () => {
+    const live = document.querySelector("[sse-connect]");
+    if (!source || !live) return;
+    if (document.hidden) source.close();
+    else if (source.readyState === EventSource.CLOSED) {
+      const again = live.cloneNode(true); // htmx connects for a new element
+      live.replaceWith(again);
+      htmx.process(again);
+    }
+  });
+  // The session is over, so there is nothing to go on with.
+  document.addEventListener("htmx:sseClose", (e) => {
+    if (e.detail.type === "message") e.target.removeAttribute("sse-connect");
+  });
+
   document.addEventListener("DOMContentLoaded", start);
   document.addEventListener("htmx:sseMessage", take);
   const offline = (hidden) => { document.getElementById("offline").hidden = hidden; };
