@@ -43,6 +43,9 @@ var brokenAnswers = []caseOf{
 	{"tokens", "an end too early", "ended after 24 of 32 bytes", func(t *testing.T, r *history.Record) {
 		answerFor(t, r, "coder", 1).Text = essay[:24]
 	}},
+	{"tokens", "a whole answer without text", "ended after 0 of 32 bytes", func(t *testing.T, r *history.Record) {
+		answerFor(t, r, "coder", 1).Text = ""
+	}},
 	{"versions", "a sample of old weights", "which began with version 2, was generated with version 1", func(t *testing.T, r *history.Record) {
 		answerFor(t, r, "coder", 3).Versions = []uint64{2, 1, 2}
 	}},
@@ -81,6 +84,10 @@ var unsuspiciousAnswers = []caseOf{
 		}
 		opened.Start, opened.End, opened.Replayed = opened.Start+1000*second, opened.End+1000*second, true
 		r.Ops = append(r.Ops, opened)
+	}},
+	{"tokens", "an answer that was broken off before its first token", "", func(t *testing.T, r *history.Record) {
+		op := answerFor(t, r, "coder", 1)
+		op.Outcome, op.Text = history.Unknown, ""
 	}},
 	{"tokens", "an answer that its client broke off", "", func(t *testing.T, r *history.Record) {
 		op := answerFor(t, r, "coder", 1)

@@ -124,6 +124,16 @@ var broken = []caseOf{
 			r.Ops[i].Outcome = history.Unknown
 		}
 	}},
+	{"rate", "refused connections", "0 calls were answered", func(_ *testing.T, r *history.Record) {
+		for i := range r.Ops {
+			r.Ops[i].Outcome, r.Ops[i].Error = history.Fail, "unavailable: dial tcp: connection refused"
+		}
+	}},
+	{"rate", "servers without a leader", "0 calls were answered", func(_ *testing.T, r *history.Record) {
+		for i := range r.Ops {
+			r.Ops[i].Outcome, r.Ops[i].Error = history.Fail, "NO_LEADER"
+		}
+	}},
 	{"recovery", "no commit", "the first commit did not happen", func(_ *testing.T, r *history.Record) { r.Healing.FirstCommit = 0 }},
 	{"recovery", "late commit", "the first commit took 11.000 s", func(_ *testing.T, r *history.Record) { r.Healing.FirstCommit = r.Healing.Healed + 11*second }},
 	{"recovery", "never settled", "the end of all actions did not happen", func(_ *testing.T, r *history.Record) { r.Healing.Settled = 0 }},

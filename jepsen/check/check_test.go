@@ -140,3 +140,14 @@ func TestARunThatWasBrokenOff(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 }
+
+// Refusals by the state are answers: a cluster of which only these came is not one without load.
+func TestRefusalsByTheStateAreAnswers(t *testing.T) {
+	r := &history.Record{Duration: 2 * second}
+	for range 3 {
+		r.Ops = append(r.Ops, history.Op{End: second, Outcome: history.Fail, Error: "ACTION_NOT_FOUND", Refused: true})
+	}
+	if v := verdictOf(t, "rate", r); !v.OK() || v.Checked != 3 {
+		t.Errorf("%+v", v)
+	}
+}

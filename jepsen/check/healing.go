@@ -16,15 +16,16 @@ func faults(e *evidence, f *findings) {
 	}
 }
 
-// rate: enough calls were answered while the faults lasted. Those without an
-// answer say nothing, so they do not count.
+// rate: enough calls were answered while the faults lasted. Calls count that succeeded, or that
+// were refused because of the replicated state. Calls without an answer, refused connections and
+// servers without a leader do not count.
 func rate(e *evidence, f *findings) {
 	from, to := e.faultPhase()
 	if to <= from {
 		return
 	}
 	for _, op := range e.Ops {
-		if op.Outcome != history.Unknown && op.End >= from && op.End < to {
+		if (op.Outcome == history.OK || op.Refused) && op.End >= from && op.End < to {
 			f.checked++
 		}
 	}

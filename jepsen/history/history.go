@@ -72,6 +72,8 @@ type Op struct {
 	Outcome Outcome `json:"outcome"`
 	// Error is the reason of an ErrorDetail, such as NOT_FOUND, or else the text.
 	Error string `json:"error,omitempty"`
+	// Refused: the call failed because of what the replicated state is.
+	Refused bool `json:"refused,omitempty"`
 
 	RequestID string `json:"request_id,omitempty"`
 	// Retry: the action may be repeated when its attempt is lost.

@@ -150,7 +150,7 @@ func (s *settler) cancelAll(ctx context.Context, ids []uint64) {
 		_, err := c.actions.CancelActions(ctx, &rotav1.CancelActionsRequest{Ids: ids})
 		for _, call := range calls {
 			outcome, reason := judge(err)
-			call.Error = reason
+			call.Error, call.Refused = reason, refusedByState(err)
 			call.Finish(outcome)
 		}
 		return err
