@@ -48,10 +48,10 @@ type Checker struct {
 // Limits are what a scenario expects of its run.
 type Limits struct {
 	// OpsPerSecondMin is how many calls have to be answered per second from the
-	// first fault until all is healed; 0: one.
+	// first fault until the load ends; 0: one.
 	OpsPerSecondMin float64
-	// RecoveryMax is how long after healing the first write may be answered, 0:
-	// recoveryDefault; SettleMax when all must have ended, 0: settleDefault.
+	// RecoveryMax is how long after the end of a fault the first write may be answered, 0:
+	// recoveryDefault; SettleMax how long after the load all must have ended, 0: settleDefault.
 	RecoveryMax, SettleMax time.Duration
 	// Skip has the checkers that do not apply, each with the reason.
 	Skip map[string]string
@@ -75,7 +75,7 @@ func All() []Checker {
 	all := []Checker{
 		{Name: "faults", Promise: "every fault took effect", find: faults},
 		{Name: "rate", Promise: "calls went on being answered under the faults", find: rate},
-		{Name: "recovery", Promise: "after healing writes go on, everything ends and nothing is left", find: recovery},
+		{Name: "recovery", Promise: "after each fault writes go on, and in the end everything ends and nothing is left", find: recovery},
 		{Name: "leaders", Promise: "a term has one leader", find: leaders},
 		{Name: "hashes", Promise: "servers have the same state at the same index", find: hashes},
 		{Name: "members", Promise: "voters change only as asked", find: members},

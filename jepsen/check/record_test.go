@@ -279,7 +279,7 @@ func (p *play) lose(node string) {
 			p.stopEngine(k)
 		}
 	}
-	p.rec.Faults = append(p.rec.Faults, history.Fault{Name: "agent-kill", Target: []string{node}, Start: p.now, Happened: "exited by SIGKILL"})
+	p.rec.Faults = append(p.rec.Faults, history.Fault{Name: "agent-kill", Target: []string{node}, Start: p.now, End: p.now + second/2, Whole: p.now + second/2, Happened: "exited by SIGKILL"})
 	p.now += second
 	var incarnation uint64
 	p.machine.View(func(s *state.State) { incarnation = s.NodeByName(node).Incarnation })
@@ -304,9 +304,7 @@ func (p *play) samples() (all []history.Sample) {
 
 // finish heals, lets everything end and collects.
 func (p *play) finish() {
-	p.rec.Healing.Healed = p.now
-	p.commit(&logv1.Command{Verb: &logv1.Command_DrainNode{DrainNode: &logv1.DrainNode{Name: "n1"}}})
-	p.rec.Healing.FirstCommit = p.now
+	p.rec.Healing.Stopped = p.now
 	for waiting := 1; len(p.live)+waiting > 0; p.machine.View(func(s *state.State) { waiting = s.Counts().Queued }) {
 		p.now += second / 2
 		p.commit(&logv1.Command{Verb: &logv1.Command_DrainNode{DrainNode: &logv1.DrainNode{Name: "n1"}}})

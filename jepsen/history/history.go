@@ -300,6 +300,8 @@ type Fault struct {
 	// did not, and the run is void.
 	Happened string `json:"happened"`
 	Detail   string `json:"detail,omitempty"`
+	// Whole is when all members were back after it and followed one leader, 0: never.
+	Whole int64 `json:"whole,omitempty"`
 	// LeaderKilled: from Start to the next acknowledged write is a failover.
 	LeaderKilled bool `json:"leader_killed,omitempty"`
 }
@@ -323,11 +325,10 @@ type Action struct {
 	Name    string `json:"name,omitempty"` // of the spec: the submission's request ID and number
 }
 
-// Healing is how the cluster came back after the last fault.
+// Healing is how the cluster came to rest after the last fault.
 type Healing struct {
-	Healed      int64 `json:"healed"`       // when the last fault was over
-	FirstCommit int64 `json:"first_commit"` // when the first write after that was answered, 0: never
-	Settled     int64 `json:"settled"`      // when all actions had ended and all nodes were up, 0: never
+	Stopped int64 `json:"stopped"` // when the load was told to end, after the last fault
+	Settled int64 `json:"settled"` // when all actions had ended and all nodes were up, 0: never
 	// Left is what should be gone and is not: processes, cgroups, attempts, held
 	// cores, open trajectories, jobs, turns and what is reserved; one line each.
 	Left []string `json:"left,omitempty"`

@@ -89,7 +89,7 @@ func table(w io.Writer, title string, rows func(row func(format string, args ...
 
 func (r *Report) writeFaults(w io.Writer) {
 	table(w, "faults", func(row func(string, ...any)) {
-		row("at s\tfor s\tfault\ttarget\thow it is known that it happened")
+		row("at s\tfor s\twrite after s\twhole after s\tfault\ttarget\thow it is known that it happened")
 		for _, a := range r.Faults {
 			f := a.Fault
 			lasted := "-"
@@ -103,9 +103,25 @@ func (r *Report) writeFaults(w io.Writer) {
 			if f.Detail != "" {
 				happened += " (" + f.Detail + ")"
 			}
-			row("%.2f\t%s\t%s\t%s\t%s", float64(f.Start)/1e9, lasted, f.Name, strings.Join(f.Target, " "), happened)
+			row("%.2f\t%s\t%s\t%s\t%s\t%s\t%s", float64(f.Start)/1e9, lasted, a.write(), whole(f), f.Name, strings.Join(f.Target, " "), happened)
 		}
 	})
+}
+
+// write is how long after the fault the first write was acknowledged.
+func (a *Around) write() string {
+	if a.WriteAfter == nil {
+		return "never"
+	}
+	return fmt.Sprintf("%.2f", *a.WriteAfter/1000)
+}
+
+// whole is how long after the fault all members were back.
+func whole(f history.Fault) string {
+	if f.Whole == 0 {
+		return "never"
+	}
+	return fmt.Sprintf("%.2f", float64(f.Whole-f.End)/1e9)
 }
 
 func (r *Report) writeRates(w io.Writer) {
@@ -127,16 +143,14 @@ func cells(v Window) string {
 
 func (r *Report) writeHealing(w io.Writer) {
 	h := r.Healing
-	if h.Healed == 0 {
+	if h.Stopped == 0 {
 		return
 	}
-	since := func(t int64) string {
-		if t == 0 {
-			return "never"
-		}
-		return fmt.Sprintf("after %.2f s", float64(t-h.Healed)/1e9)
+	settled := "never"
+	if h.Settled != 0 {
+		settled = fmt.Sprintf("after %.2f s", float64(h.Settled-h.Stopped)/1e9)
 	}
-	fmt.Fprintf(w, "\nafter healing: first commit %s, everything ended %s\n", since(h.FirstCommit), since(h.Settled))
+	fmt.Fprintf(w, "\nwithout load, everything ended %s\n", settled)
 	for _, left := range h.Left {
 		fmt.Fprintf(w, "  left behind: %s\n", left)
 	}

@@ -28,13 +28,13 @@ type settler struct {
 	heard map[string]uint64
 }
 
-// Settle brings a cluster to rest after all workloads have ended and everything
-// was healed, which was at a time of the record's clock. It ends what nothing
+// Settle brings a cluster to rest after everything was healed and all workloads were told to
+// end, which was at a time of the record's clock. It ends what nothing
 // else would end: held actions, open trajectories, drains, jobs. When all actions have
 // ended and all nodes are up and free, it lists all actions. What is in the way
 // of that when ctx is done is told by Healing.Left.
-func Settle(ctx context.Context, env *Env, healed int64) (final []history.Action, healing history.Healing, err error) {
-	healing.Healed = healed
+func Settle(ctx context.Context, env *Env, stopped int64) (final []history.Action, healing history.Healing, err error) {
+	healing.Stopped = stopped
 	if len(env.Servers) == 0 {
 		return nil, healing, errNoServers
 	}
@@ -50,7 +50,7 @@ func Settle(ctx context.Context, env *Env, healed int64) (final []history.Action
 	defer http.CloseIdleConnections()
 	s := &settler{worker: env.newWorker(conns), api: api, heard: map[string]uint64{}}
 
-	if healing.FirstCommit, err = s.firstCommit(ctx); err != nil {
+	if err = s.firstCommit(ctx); err != nil {
 		return nil, healing, err
 	}
 	for _, look := range []func(context.Context) ([]string, error){s.rest, s.noEngines} {
@@ -88,16 +88,16 @@ func (env *Env) library() (*client.Client, error) {
 	return client.New(client.Config{Addrs: addrs, TLS: env.TLS})
 }
 
-// firstCommit writes until a write is acknowledged, and returns when that was.
-func (s *settler) firstCommit(ctx context.Context) (at int64, err error) {
+// firstCommit writes until a write is acknowledged.
+func (s *settler) firstCommit(ctx context.Context) error {
 	q := s.env.newHeld(ctx, s.worker)
 	for {
 		op := s.submit(ctx, q)
 		if op.Outcome == history.OK {
-			return op.End, nil
+			return nil
 		}
 		if backoff.Sleep(ctx, 20*time.Millisecond) != nil {
-			return 0, fmt.Errorf("nothing was committed after the healing: the last error is %s: %w", op.Error, ctx.Err())
+			return fmt.Errorf("nothing was committed after the healing: the last error is %s: %w", op.Error, ctx.Err())
 		}
 		s.roam()
 	}
