@@ -479,6 +479,31 @@ var broken = []caseOf{
 		before.Resumed = true
 		r.Watch = slices.Insert(r.Watch, i, before)
 	}},
+	{"watch", "the first events are missing", "watcher 1 missed", func(_ *testing.T, r *history.Record) {
+		r.Watch = slices.DeleteFunc(r.Watch, func(w history.WatchEvent) bool { return w.Watcher == 1 && w.Revision < 40 })
+	}},
+	{"watch", "the last events are missing", "and was told that it has all up to revision", func(_ *testing.T, r *history.Record) {
+		r.Watch = slices.DeleteFunc(r.Watch, func(w history.WatchEvent) bool { return w.Watcher == 1 && w.Revision > 60 })
+	}},
+	{"watch", "the last events are missing, compacted logs", "and was told that it has all up to revision", func(_ *testing.T, r *history.Record) {
+		withoutLogs(r)
+		r.Watch = slices.DeleteFunc(r.Watch, func(w history.WatchEvent) bool { return w.Watcher == 1 && w.Revision > 60 })
+	}},
+	{"watch", "a watcher that hangs", "the watcher at s2 came to revision", func(_ *testing.T, r *history.Record) {
+		hung(r, 1, r.Duration/2, r.Duration)
+	}},
+	{"watch", "a watcher that hangs for a while", "the watcher at s2 heard nothing from", func(_ *testing.T, r *history.Record) {
+		hung(r, 1, r.Duration/2, r.Duration/2+15*second)
+	}},
+	{"watch", "no watcher at a server", "the watcher at s3 came to revision 0", func(_ *testing.T, r *history.Record) {
+		hung(r, 2, 0, r.Duration)
+	}},
+	{"watch", "a list anew without need", "the 65536 events after 40 are kept", func(_ *testing.T, r *history.Record) {
+		listAnew(r, 40, 60, "REVISION_TOO_OLD")
+	}},
+	{"watch", "a revision of another cluster", "had to list anew at revision 70000", func(_ *testing.T, r *history.Record) {
+		listAnew(r, 40, 70_000, "REVISION_UNKNOWN")
+	}},
 	{"watch", "another event", "is two events", func(_ *testing.T, r *history.Record) { r.Watch[30].State = "LOST" }},
 	{"watch", "another event for everybody", "the log does not have", func(_ *testing.T, r *history.Record) {
 		for i := range 3 {
@@ -526,6 +551,31 @@ var broken = []caseOf{
 	{"linearizable", "a drain that is not seen", "", func(t *testing.T, r *history.Record) {
 		pick(t, r.Ops, func(op *history.Op) bool { return op.Verb == history.GetNode && op.Draining }).Draining = false
 	}},
+}
+
+// hung has a watcher receive nothing in a time, neither events nor where it is.
+func hung(r *history.Record, watcher int, from, to int64) {
+	r.Watch = slices.DeleteFunc(r.Watch, func(w history.WatchEvent) bool { return w.Watcher == watcher && w.At >= from && w.At <= to })
+	r.WatchNotes = slices.DeleteFunc(r.WatchNotes, func(n history.WatchNote) bool { return n.Watcher == watcher && n.At >= from && n.At <= to })
+}
+
+// listAnew has watcher 1 go on as another one at a revision, after it had come to an older one.
+func listAnew(r *history.Record, lost, revision uint64, reason string) {
+	r.Watch = slices.DeleteFunc(r.Watch, func(w history.WatchEvent) bool { return w.Watcher == 1 && w.Revision > lost && w.Revision <= revision })
+	began := history.WatchNote{Watcher: 7, Server: "s2", At: r.Duration / 2, Kind: history.WatchBegan, Revision: revision, Lost: lost, Reason: reason}
+	notes := []history.WatchNote{began}
+	for _, n := range r.WatchNotes {
+		if n.Watcher == 1 && n.Revision > lost {
+			n.Watcher = 7
+		}
+		notes = append(notes, n)
+	}
+	r.WatchNotes = notes
+	for i := range r.Watch {
+		if r.Watch[i].Watcher == 1 && r.Watch[i].Revision > revision {
+			r.Watch[i].Watcher = 7
+		}
+	}
 }
 
 // silent has no call that began in a time answered.
@@ -596,7 +646,7 @@ var unsuspicious = []caseOf{
 	}},
 	{name: "a window passes on a clock that was made to run fast", change: func(_ *testing.T, r *history.Record) {
 		longerWindow(r)
-		r.Faults = append(r.Faults, history.Fault{Name: "clock-drift", Start: 1, End: r.Duration, Happened: "off by 1s"})
+		r.Faults = append(r.Faults, history.Fault{Name: "clock-drift", Start: 1, End: r.Healing.Stopped, Happened: "off by 1s"})
 	}},
 	{name: "a witness that records the ends of calls late", change: func(_ *testing.T, r *history.Record) {
 		for i := range r.Executions {
@@ -650,17 +700,10 @@ var unsuspicious = []caseOf{
 			r.Executions[i].Cores = nil
 		}
 	}},
-	{name: "watchers that begin late and end early", change: func(_ *testing.T, r *history.Record) {
-		r.Watch = slices.DeleteFunc(r.Watch, func(w history.WatchEvent) bool {
-			return w.Watcher == 1 && w.Revision < 40 || w.Watcher == 2 && w.Revision > 60
-		})
-	}},
-	{name: "a watcher that listed again is another one", change: func(_ *testing.T, r *history.Record) {
-		r.Watch = slices.DeleteFunc(r.Watch, func(w history.WatchEvent) bool { return w.Watcher == 1 && w.Revision > 40 && w.Revision < 60 })
-		for i := range r.Watch {
-			if r.Watch[i].Watcher == 1 && r.Watch[i].Revision >= 60 {
-				r.Watch[i].Watcher = 7
-			}
-		}
+	{name: "a stream that broke, and was resumed where it was", change: func(_ *testing.T, r *history.Record) {
+		i := slices.IndexFunc(r.WatchNotes, func(n history.WatchNote) bool { return n.Kind == history.WatchTold })
+		n := r.WatchNotes[i]
+		n.Kind, n.Reason = history.WatchResumed, "unavailable: unexpected EOF"
+		r.WatchNotes = slices.Insert(r.WatchNotes, i+1, n)
 	}},
 }

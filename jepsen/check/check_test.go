@@ -151,3 +151,36 @@ func TestRefusalsByTheStateAreAnswers(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 }
+
+// A watcher may list anew only if its server keeps so many events and it was further behind.
+func TestOnlyOldEventsMayBeLost(t *testing.T) {
+	for _, c := range []struct {
+		lost, revision uint64
+		reason         string
+		ok             bool
+	}{
+		{0, 0, "", true},
+		{10, 75, tooOld, true},
+		{10, 74, tooOld, false},
+		{10, 9, tooOld, false},
+		{10, 75, "REVISION_UNKNOWN", false},
+	} {
+		w := &watched{notes: []history.WatchNote{{Kind: history.WatchBegan, Revision: c.revision, Lost: c.lost, Reason: c.reason}}}
+		var f findings
+		if began := w.began(64, &f); !began || (f.total == 0) != c.ok {
+			t.Errorf("%+v: began %v, %d findings", c, began, f.total)
+		}
+	}
+}
+
+// While something is broken, a watcher need not hear from its server.
+func TestAWatcherMayHearNothingUnderAFault(t *testing.T) {
+	r := healthy(t, 40)
+	hung(r, 1, r.Duration/2, r.Duration/2+15*second)
+	r.Faults = append(r.Faults, history.Fault{Name: "pause", Start: r.Duration / 2, End: r.Duration/2 + 8*second, Whole: r.Duration/2 + 9*second, Happened: "stood still"})
+	for _, violation := range verdictOf(t, "watch", r).Violations {
+		if strings.Contains(violation, "heard nothing") {
+			t.Error(violation)
+		}
+	}
+}

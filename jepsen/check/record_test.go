@@ -45,6 +45,7 @@ func healthy(t testing.TB, rounds int) *history.Record {
 	}
 	p.own([]string{"s1", "s2", "s3"})
 	p.own(nil)
+	p.note(history.WatchBegan)
 	p.commit(&logv1.Command{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{ClusterId: "c", Level: uint32(state.LevelResizing)}}})
 	p.register("n1")
 	p.register("n2")
@@ -147,6 +148,13 @@ func (p *play) follow(s *state.State) {
 		}
 	}
 	p.seen = s.Meta().Revision
+}
+
+// note has all watchers note where they are.
+func (p *play) note(kind history.WatchKind) {
+	for i, server := range p.rec.Servers {
+		p.rec.WatchNotes = append(p.rec.WatchNotes, history.WatchNote{Watcher: i, Server: server, At: p.now, Kind: kind, Revision: p.seen})
+	}
 }
 
 func (p *play) execute(s *state.State, a *state.Attempt) {
@@ -288,6 +296,7 @@ func (p *play) lose(node string) {
 
 func (p *play) sample() {
 	p.rec.Samples = append(p.rec.Samples, p.samples()...)
+	p.note(history.WatchTold)
 }
 
 func (p *play) samples() (all []history.Sample) {
@@ -305,6 +314,10 @@ func (p *play) samples() (all []history.Sample) {
 // finish heals, lets everything end and collects.
 func (p *play) finish() {
 	p.rec.Healing.Stopped = p.now
+	op := history.Op{Client: 4, Verb: history.Drain, Node: "n1", Start: p.now, Outcome: history.OK}
+	p.commit(&logv1.Command{Verb: &logv1.Command_DrainNode{DrainNode: &logv1.DrainNode{Name: "n1"}}})
+	op.End = p.now
+	p.rec.Ops = append(p.rec.Ops, op)
 	for waiting := 1; len(p.live)+waiting > 0; p.machine.View(func(s *state.State) { waiting = s.Counts().Queued }) {
 		p.now += second / 2
 		p.commit(&logv1.Command{Verb: &logv1.Command_DrainNode{DrainNode: &logv1.DrainNode{Name: "n1"}}})
@@ -313,7 +326,8 @@ func (p *play) finish() {
 		}
 	}
 	p.endJobs()
-	p.rec.Healing.Settled = p.now
+	p.rec.Healing.Settled, p.rec.Healing.Revision = p.now, p.seen
+	p.note(history.WatchTold)
 	p.machine.View(func(s *state.State) {
 		s.Actions(0, func(a *state.Action) bool {
 			p.rec.Final = append(p.rec.Final, history.Action{ID: uint64(a.ID), State: stateName(uint8(a.State)), Attempt: a.Attempt, Name: p.names[a.ID-1]})

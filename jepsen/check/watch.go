@@ -2,31 +2,106 @@ package check
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
+	"time"
 
+	"rota/fsm/state"
 	"rota/jepsen/history"
 )
 
-// watch: every watcher has received each event of an action once, in the order
-// of revisions, from the first that it received to the last, over all
-// interruptions. A watcher that had to list again, because it was behind what is
-// kept, is another watcher.
+// watch: every watcher has received each event of an action once, in the order of revisions, from
+// the revision that it began behind up to the one that it was told to have come to, over all
+// interruptions. A watcher lists anew, and is another one from then on, only if it was so far
+// behind that the server no longer keeps what comes next. While there is no fault, it hears from
+// its server. In the end, the watcher at each server has come to the last revision.
 //
 // What there was to receive is what the log says, and without a whole log what
 // all watchers together received.
 func watch(e *evidence, f *findings) {
-	of := make(map[int][]history.WatchEvent)
-	for _, w := range e.Watch {
-		of[w.Watcher] = append(of[w.Watcher], w)
-	}
 	f.checked = len(e.Watch)
 	all, whole := e.eventsToSee()
 	agree(e.Watch, f)
-	for _, watcher := range slices.Sorted(maps.Keys(of)) {
-		if inOrder(of[watcher], f) {
-			gapless(of[watcher], all, whole, f)
+	watchers := e.watchers()
+	for _, id := range slices.Sorted(maps.Keys(watchers)) {
+		w := watchers[id]
+		if !w.began(e.eventsKept(), f) || !inOrder(w.events, f) {
+			continue
 		}
+		if next, ok := gapless(w, all, whole, f); ok {
+			w.noTail(all[next:], f)
+		}
+	}
+	heardFrom(e, f)
+	arrived(e, watchers, f)
+}
+
+// watched is what one watcher has received and noted.
+type watched struct {
+	id     int
+	events []history.WatchEvent
+	notes  []history.WatchNote
+}
+
+func (e *evidence) watchers() map[int]*watched {
+	all := make(map[int]*watched)
+	of := func(id int) *watched {
+		if all[id] == nil {
+			all[id] = &watched{id: id}
+		}
+		return all[id]
+	}
+	for _, w := range e.Watch {
+		of(w.Watcher).events = append(of(w.Watcher).events, w)
+	}
+	for _, n := range e.WatchNotes {
+		of(n.Watcher).notes = append(of(n.Watcher).notes, n)
+	}
+	return all
+}
+
+// eventsKept is how many events servers keep for watchers.
+func (e *evidence) eventsKept() uint64 {
+	return uint64(cmp.Or(e.truth().last.Meta().Settings.EventsMax, state.Settings{}.WithDefaults().EventsMax))
+}
+
+// began: a watcher begins with the first event, or lists anew because it was too far behind.
+func (w *watched) began(kept uint64, f *findings) bool {
+	if len(w.notes) == 0 || w.notes[0].Kind != history.WatchBegan {
+		f.add(nil, "watcher %d received events and never began", w.id)
+		return false
+	}
+	n := w.notes[0]
+	if n.Reason != "" && (n.Reason != tooOld || n.Revision < n.Lost || n.Revision-n.Lost <= kept) {
+		f.add([]string{describeNote(n)}, "watcher %d had to list anew at revision %d, and the %d events after %d are kept", w.id, n.Revision, kept, n.Lost)
+	}
+	return true
+}
+
+// tooOld is the reason of a server that no longer keeps what comes next.
+const tooOld = "REVISION_TOO_OLD"
+
+// reached is the revision that a watcher has come to.
+func (w *watched) reached() (revision uint64) {
+	for _, n := range w.notes {
+		revision = max(revision, n.Revision)
+	}
+	for _, event := range w.events {
+		revision = max(revision, event.Revision)
+	}
+	return revision
+}
+
+// noTail: what a watcher was told to have come to, it has received.
+func (w *watched) noTail(rest []history.WatchEvent, f *findings) {
+	to := w.reached()
+	missed := slices.IndexFunc(rest, func(event history.WatchEvent) bool { return event.Revision > to })
+	if missed < 0 {
+		missed = len(rest)
+	}
+	if missed > 0 {
+		f.add([]string{describeEvent(rest[0])}, "watcher %d missed %d events, and was told that it has all up to revision %d", w.id, missed, to)
 	}
 }
 
@@ -74,30 +149,89 @@ func inOrder(events []history.WatchEvent, f *findings) bool {
 	return true
 }
 
-// gapless walks along what there was to see. Behind its end nothing is known.
-func gapless(events, all []history.WatchEvent, whole bool, f *findings) {
-	next, _ := slices.BinarySearchFunc(all, events[0].Revision, func(a history.WatchEvent, rev uint64) int { return cmp.Compare(a.Revision, rev) })
-	for i, w := range events {
+// gapless walks along what there was to see, and returns what comes after the watcher's last
+// event. Behind the end of what is known it cannot tell.
+func gapless(w *watched, all []history.WatchEvent, whole bool, f *findings) (next int, ok bool) {
+	next, _ = slices.BinarySearchFunc(all, w.notes[0].Revision+1, func(a history.WatchEvent, rev uint64) int { return cmp.Compare(a.Revision, rev) })
+	for i, event := range w.events {
 		missed := next
-		for next < len(all) && all[next].Revision < w.Revision {
+		for next < len(all) && all[next].Revision < event.Revision {
 			next++
 		}
 		if next > missed {
-			lines := []string{describeEvent(all[missed]), describeEvent(w)}
+			lines := []string{describeEvent(all[missed]), describeEvent(event)}
 			if i > 0 {
-				lines = append([]string{describeEvent(events[i-1])}, lines...)
+				lines = append([]string{describeEvent(w.events[i-1])}, lines...)
 			}
-			f.add(lines, "watcher %d missed %d events", w.Watcher, next-missed)
-			return
+			f.add(lines, "watcher %d missed %d events", w.id, next-missed)
+			return next, false
 		}
 		switch {
 		case next == len(all):
-			return
-		case whole && !sameEvent(all[next], w):
-			f.add([]string{describeEvent(w)}, "watcher %d received an event that the log does not have: there revision %d is action %d %s, attempt %d",
-				w.Watcher, all[next].Revision, all[next].Action, all[next].State, all[next].Attempt)
-			return
+			return next, true
+		case whole && !sameEvent(all[next], event):
+			f.add([]string{describeEvent(event)}, "watcher %d received an event that the log does not have: there revision %d is action %d %s, attempt %d",
+				w.id, all[next].Revision, all[next].Action, all[next].State, all[next].Attempt)
+			return next, false
 		}
 		next++
 	}
+	return next, true
+}
+
+// silenceMax is how long a watcher may hear nothing while there is no fault. A server tells it
+// every 5 s how far it has come.
+const silenceMax = 10 * time.Second
+
+// heardFrom: each server is heard from by its watcher, events or not. From the start of a fault
+// until all members are back, nobody has to be.
+func heardFrom(e *evidence, f *findings) {
+	signs := make(map[string][]int64)
+	for _, w := range e.Watch {
+		signs[w.Server] = append(signs[w.Server], w.At)
+	}
+	for _, n := range e.WatchNotes {
+		if n.Kind != history.WatchResumed {
+			signs[n.Server] = append(signs[n.Server], n.At)
+		}
+	}
+	for _, server := range slices.Sorted(maps.Keys(signs)) {
+		times := slices.Sorted(slices.Values(signs[server]))
+		for i := 1; i < len(times); i++ {
+			if from, to := times[i-1], times[i]; to-from > int64(silenceMax) && to-from-e.faulty(from, to) > int64(silenceMax) {
+				f.add(nil, "the watcher at %s heard nothing from %s to %s", server, at(from), at(to))
+			}
+		}
+	}
+}
+
+// faulty is how much of a time something was broken.
+func (e *evidence) faulty(from, to int64) (sum int64) {
+	for _, fault := range e.Faults {
+		sum += max(0, min(to, cmp.Or(fault.Whole, e.Duration))-max(from, fault.Start))
+	}
+	return sum
+}
+
+// arrived: in the end the watcher at each member has come to the last revision.
+func arrived(e *evidence, watchers map[int]*watched, f *findings) {
+	if e.Healing.Settled == 0 || e.Healing.Revision == 0 {
+		return // the run was broken off, and nobody looked
+	}
+	reached := make(map[string]uint64)
+	for _, w := range watchers {
+		if len(w.notes) > 0 {
+			server := w.notes[0].Server
+			reached[server] = max(reached[server], w.reached())
+		}
+	}
+	for _, s := range e.Hashes {
+		if slices.Contains(e.Servers, s.Server) && reached[s.Server] < e.Healing.Revision {
+			f.add(nil, "the watcher at %s came to revision %d in the end, the last one is %d", s.Server, reached[s.Server], e.Healing.Revision)
+		}
+	}
+}
+
+func describeNote(n history.WatchNote) string {
+	return fmt.Sprintf("%s: watcher %d at %s %s at revision %d, was at %d: %s", at(n.At), n.Watcher, n.Server, n.Kind, n.Revision, n.Lost, n.Reason)
 }

@@ -275,6 +275,32 @@ type WatchEvent struct {
 	Resumed bool `json:"resumed,omitempty"`
 }
 
+// WatchKind is what a watcher noted.
+type WatchKind string
+
+// Kinds of notes.
+const (
+	// WatchBegan: a watcher asked for all events after Revision. If it had to list anew, Lost is
+	// the revision that it had come to, and Reason why the server did not go on from there.
+	WatchBegan WatchKind = "began"
+	// WatchResumed: the stream broke for Reason, and the watcher asks for what follows Revision,
+	// which it had come to.
+	WatchResumed WatchKind = "resumed"
+	// WatchTold: the server said that all events up to Revision were sent.
+	WatchTold WatchKind = "told"
+)
+
+// WatchNote is where a watcher stood at a time.
+type WatchNote struct {
+	Watcher  int       `json:"watcher"`
+	Server   string    `json:"server"`
+	At       int64     `json:"at"`
+	Kind     WatchKind `json:"kind"`
+	Revision uint64    `json:"revision"`
+	Lost     uint64    `json:"lost,omitempty"`
+	Reason   string    `json:"reason,omitempty"`
+}
+
 // Sample is what one server said about itself.
 type Sample struct {
 	At          int64  `json:"at"`
@@ -329,6 +355,8 @@ type Action struct {
 type Healing struct {
 	Stopped int64 `json:"stopped"` // when the load was told to end, after the last fault
 	Settled int64 `json:"settled"` // when all actions had ended and all nodes were up, 0: never
+	// Revision is that of the state when all had ended. Watchers were waited for to reach it.
+	Revision uint64 `json:"revision,omitempty"`
 	// Left is what should be gone and is not: processes, cgroups, attempts, held
 	// cores, open trajectories, jobs, turns and what is reserved; one line each.
 	Left []string `json:"left,omitempty"`
@@ -393,6 +421,7 @@ type Record struct {
 	Holdings       []Holding    `json:"-"`
 	Turns          []Turn       `json:"-"`
 	Watch          []WatchEvent `json:"-"`
+	WatchNotes     []WatchNote  `json:"-"`
 	Samples        []Sample     `json:"-"`
 	Faults         []Fault      `json:"faults"`
 	Members        []Member     `json:"members,omitempty"`

@@ -75,6 +75,7 @@ func TestARecordIsLoadedAsItWasSaved(t *testing.T) {
 	r.AddSample(Sample{Server: "server-1", Hash: "00ff"})
 	r.AddTurnaround(Turnaround{Start: 1, End: 2, Action: 3, State: "SUCCEEDED", Attempt: 1})
 	r.AddWatch(WatchEvent{Revision: 9, Resumed: true})
+	r.AddWatchNote(WatchNote{Server: "server-1", Kind: WatchBegan, Revision: 9, Lost: 3, Reason: "REVISION_TOO_OLD"})
 	r.Update(func(rec *Record) {
 		rec.Executions = []Execution{{Action: 1, Cores: []int{0, 2}, Complete: true}}
 		rec.Final = []Action{{ID: 1, State: "LOST"}}

@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"rota/api/backoff"
@@ -26,6 +27,8 @@ type settler struct {
 	declared []string
 	// heard are the last steps of policies whose batches are known.
 	heard map[string]uint64
+	// revision is that of the last list of actions.
+	revision uint64
 }
 
 // Settle brings a cluster to rest after everything was healed and all workloads were told to
@@ -62,8 +65,31 @@ func Settle(ctx context.Context, env *Env, stopped int64) (final []history.Actio
 	if err = s.finalTurns(ctx); err != nil {
 		return nil, healing, err
 	}
-	final, err = s.final(ctx)
-	return final, healing, err
+	if final, err = s.final(ctx); err != nil {
+		return final, healing, err
+	}
+	healing.Revision = s.revision
+	return final, healing, s.watchersArrive(ctx)
+}
+
+// arriveMax is how long watchers may take to come to the last revision. A server tells them
+// every 5 s how far they are; a stream that broke without a word takes some seconds more.
+const arriveMax = 15 * time.Second
+
+// watchersArrive waits until the watchers at all members have come to the last revision. The
+// checker says which have not.
+func (s *settler) watchersArrive(ctx context.Context) error {
+	members, err := s.env.members(ctx)
+	if err != nil {
+		return err
+	}
+	behind := func(m Server) bool { return s.env.watched.behind(m.ID, s.revision) }
+	for until := time.Now().Add(arriveMax); time.Now().Before(until) && slices.ContainsFunc(members, behind); {
+		if err := backoff.Sleep(ctx, settlePause); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // untilNothing looks until nothing is left.
@@ -235,6 +261,7 @@ func (s *settler) each(ctx context.Context, states []rotav1.ActionState, visit f
 		for _, a := range page.Actions {
 			visit(a)
 		}
+		s.revision = page.Revision
 		if req.PageToken = page.NextPageToken; req.PageToken == "" {
 			return nil
 		}
