@@ -76,12 +76,6 @@ var unsuspiciousAnswers = []caseOf{
 	{"versions", "a call that was repeated after the version was published", "", func(t *testing.T, r *history.Record) {
 		id := answerFor(t, r, "browser", 1).Target
 		opened := *pick(t, r.Ops, func(op *history.Op) bool { return op.Verb == history.OpenMember && len(op.IDs) > 0 && op.IDs[0] == id })
-		opened.RequestID = "repeated"
-		for i := range r.Ops {
-			if r.Ops[i].Verb == history.OpenMember && len(r.Ops[i].IDs) > 0 && r.Ops[i].IDs[0] == id {
-				r.Ops[i].RequestID = opened.RequestID
-			}
-		}
 		opened.Start, opened.End, opened.Replayed = opened.Start+1000*second, opened.End+1000*second, true
 		r.Ops = append(r.Ops, opened)
 	}},

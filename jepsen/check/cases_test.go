@@ -36,6 +36,10 @@ func replayedSubmit(op *history.Op) bool {
 	return op.Verb == history.Submit && op.Outcome == history.OK && op.Replayed
 }
 
+func created(verb history.Verb) func(*history.Op) bool {
+	return func(op *history.Op) bool { return op.Verb == verb && op.Outcome == history.OK && !op.Replayed }
+}
+
 func succeeded(a *history.Action) bool { return a.State == "SUCCEEDED" }
 
 // once is an execution on cores of an action that may be repeated or not, and was
@@ -447,6 +451,12 @@ var broken = []caseOf{
 	{"nothing-lost", "an opening without an entry", "no committed entry accepts it", func(_ *testing.T, r *history.Record) {
 		r.Ops = append(r.Ops, history.Op{Verb: history.OpenTrajectory, RequestID: "never", Outcome: history.OK, IDs: []uint64{1}})
 	}},
+	{"nothing-lost", "a rollout without an entry", "no committed entry accepts it", func(_ *testing.T, r *history.Record) {
+		r.Ops = append(r.Ops, history.Op{Verb: history.CreateRollout, RequestID: "never", Outcome: history.OK, IDs: []uint64{1}})
+	}},
+	{"nothing-lost", "a member without an entry", "no committed entry accepts it", func(_ *testing.T, r *history.Record) {
+		r.Ops = append(r.Ops, history.Op{Verb: history.OpenMember, RequestID: "never", Target: 1, Outcome: history.OK, IDs: []uint64{1}})
+	}},
 	{"nothing-lost", "an end that was told is another", "ended as SUCCEEDED, and is LOST", func(t *testing.T, r *history.Record) {
 		pick(t, r.Final, succeeded).State = "LOST"
 	}},
@@ -455,60 +465,6 @@ var broken = []caseOf{
 		a := pick(t, r.Final, succeeded)
 		r.Ops = slices.DeleteFunc(r.Ops, func(op history.Op) bool { return op.Target == a.ID })
 		a.State = "LOST"
-	}},
-
-	{"watch", "twice", "twice", func(_ *testing.T, r *history.Record) {
-		r.Watch = slices.Insert(r.Watch, 31, r.Watch[30])
-	}},
-	{"watch", "backwards", "after", func(_ *testing.T, r *history.Record) {
-		r.Watch[30], r.Watch[33] = r.Watch[33], r.Watch[30] // of one watcher
-	}},
-	{"watch", "a gap", "watcher 0 missed 1 events", func(_ *testing.T, r *history.Record) { r.Watch = slices.Delete(r.Watch, 30, 31) }},
-	{"watch", "a gap where it resumed", "missed 1 events", func(t *testing.T, r *history.Record) {
-		x := pick(t, r.Watch[10:], func(w *history.WatchEvent) bool { return w.Resumed })
-		r.Watch = slices.DeleteFunc(r.Watch, func(w history.WatchEvent) bool { return w == *x })
-	}},
-	{"watch", "a gap, compacted logs", "missed 1 events", func(_ *testing.T, r *history.Record) {
-		withoutLogs(r)
-		r.Watch = slices.Delete(r.Watch, 30, 31)
-	}},
-	{"watch", "repeated where it resumed", "received revision", func(t *testing.T, r *history.Record) {
-		x := *pick(t, r.Watch[10:], func(w *history.WatchEvent) bool { return w.Resumed })
-		i := slices.Index(r.Watch, x)
-		before := r.Watch[i-3]
-		before.Resumed = true
-		r.Watch = slices.Insert(r.Watch, i, before)
-	}},
-	{"watch", "the first events are missing", "watcher 1 missed", func(_ *testing.T, r *history.Record) {
-		r.Watch = slices.DeleteFunc(r.Watch, func(w history.WatchEvent) bool { return w.Watcher == 1 && w.Revision < 40 })
-	}},
-	{"watch", "the last events are missing", "and was told that it has all up to revision", func(_ *testing.T, r *history.Record) {
-		r.Watch = slices.DeleteFunc(r.Watch, func(w history.WatchEvent) bool { return w.Watcher == 1 && w.Revision > 60 })
-	}},
-	{"watch", "the last events are missing, compacted logs", "and was told that it has all up to revision", func(_ *testing.T, r *history.Record) {
-		withoutLogs(r)
-		r.Watch = slices.DeleteFunc(r.Watch, func(w history.WatchEvent) bool { return w.Watcher == 1 && w.Revision > 60 })
-	}},
-	{"watch", "a watcher that hangs", "the watcher at s2 came to revision", func(_ *testing.T, r *history.Record) {
-		hung(r, 1, r.Duration/2, r.Duration)
-	}},
-	{"watch", "a watcher that hangs for a while", "the watcher at s2 heard nothing from", func(_ *testing.T, r *history.Record) {
-		hung(r, 1, r.Duration/2, r.Duration/2+15*second)
-	}},
-	{"watch", "no watcher at a server", "the watcher at s3 came to revision 0", func(_ *testing.T, r *history.Record) {
-		hung(r, 2, 0, r.Duration)
-	}},
-	{"watch", "a list anew without need", "the 65536 events after 40 are kept", func(_ *testing.T, r *history.Record) {
-		listAnew(r, 40, 60, "REVISION_TOO_OLD")
-	}},
-	{"watch", "a revision of another cluster", "had to list anew at revision 70000", func(_ *testing.T, r *history.Record) {
-		listAnew(r, 40, 70_000, "REVISION_UNKNOWN")
-	}},
-	{"watch", "another event", "is two events", func(_ *testing.T, r *history.Record) { r.Watch[30].State = "LOST" }},
-	{"watch", "another event for everybody", "the log does not have", func(_ *testing.T, r *history.Record) {
-		for i := range 3 {
-			r.Watch[30+i].State = "LOST"
-		}
 	}},
 
 	{"replay", "another hash", "the log gives the hash", func(_ *testing.T, r *history.Record) {
@@ -548,34 +504,42 @@ var broken = []caseOf{
 		op.Start, op.End, op.IDs = op.End+1, op.End+second, []uint64{9998}
 		r.Ops = append(r.Ops, op)
 	}},
+	{"linearizable", "a rollout created twice", "the calls to request coder", func(t *testing.T, r *history.Record) {
+		op := *pick(t, r.Ops, created(history.CreateRollout))
+		op.Start, op.End, op.IDs = op.End+1, op.End+second, []uint64{98}
+		r.Ops = append(r.Ops, op)
+	}},
+	{"linearizable", "a member opened twice", "the calls to request coder", func(t *testing.T, r *history.Record) {
+		op := *pick(t, r.Ops, created(history.OpenMember))
+		op.Start, op.End, op.IDs = op.End+1, op.End+second, []uint64{98}
+		r.Ops = append(r.Ops, op)
+	}},
+	{"linearizable", "a member that is not there", "the calls to trajectory", func(t *testing.T, r *history.Record) {
+		op := pick(t, r.Ops, created(history.OpenMember))
+		r.Ops = append(r.Ops, history.Op{
+			Verb: history.GetTrajectory, Target: op.IDs[0], Start: op.End + 1, End: op.End + second, Outcome: history.Fail, Error: "TRAJECTORY_NOT_FOUND",
+		})
+	}},
+	{"linearizable", "an old rollout ID", "the rollout ID goes back", func(t *testing.T, r *history.Record) {
+		op := *pick(t, r.Ops, created(history.CreateRollout))
+		op.RequestID, op.Start, op.End = "other", op.End+100*second, op.End+101*second
+		r.Ops = append(r.Ops, op)
+	}},
+	{"linearizable", "a list without a live action", "has other live actions than the log", func(t *testing.T, r *history.Record) {
+		op := pick(t, r.Ops, func(op *history.Op) bool { return op.Verb == history.List && len(op.IDs) > 1 })
+		op.IDs = op.IDs[1:]
+	}},
+	{"linearizable", "a list that ends too early", "which is live by the log", func(t *testing.T, r *history.Record) {
+		op := pick(t, r.Ops, func(op *history.Op) bool { return op.Verb == history.List && len(op.IDs) > 0 })
+		op.IDs = op.IDs[:len(op.IDs)-1]
+	}},
+	{"linearizable", "a list with an action that has ended", "has other live actions than the log", func(t *testing.T, r *history.Record) {
+		op := pick(t, r.Ops, func(op *history.Op) bool { return op.Verb == history.List && len(op.IDs) > 0 && op.IDs[0] > 1 })
+		op.IDs = slices.Insert(op.IDs, 0, 1)
+	}},
 	{"linearizable", "a drain that is not seen", "", func(t *testing.T, r *history.Record) {
 		pick(t, r.Ops, func(op *history.Op) bool { return op.Verb == history.GetNode && op.Draining }).Draining = false
 	}},
-}
-
-// hung has a watcher receive nothing in a time, neither events nor where it is.
-func hung(r *history.Record, watcher int, from, to int64) {
-	r.Watch = slices.DeleteFunc(r.Watch, func(w history.WatchEvent) bool { return w.Watcher == watcher && w.At >= from && w.At <= to })
-	r.WatchNotes = slices.DeleteFunc(r.WatchNotes, func(n history.WatchNote) bool { return n.Watcher == watcher && n.At >= from && n.At <= to })
-}
-
-// listAnew has watcher 1 go on as another one at a revision, after it had come to an older one.
-func listAnew(r *history.Record, lost, revision uint64, reason string) {
-	r.Watch = slices.DeleteFunc(r.Watch, func(w history.WatchEvent) bool { return w.Watcher == 1 && w.Revision > lost && w.Revision <= revision })
-	began := history.WatchNote{Watcher: 7, Server: "s2", At: r.Duration / 2, Kind: history.WatchBegan, Revision: revision, Lost: lost, Reason: reason}
-	notes := []history.WatchNote{began}
-	for _, n := range r.WatchNotes {
-		if n.Watcher == 1 && n.Revision > lost {
-			n.Watcher = 7
-		}
-		notes = append(notes, n)
-	}
-	r.WatchNotes = notes
-	for i := range r.Watch {
-		if r.Watch[i].Watcher == 1 && r.Watch[i].Revision > revision {
-			r.Watch[i].Watcher = 7
-		}
-	}
 }
 
 // silent has no call that began in a time answered.
@@ -617,6 +581,10 @@ func addVoters(r *history.Record, voters ...[]string) {
 
 var unsuspicious = []caseOf{
 	{name: "logs that were compacted", change: func(_ *testing.T, r *history.Record) { withoutLogs(r) }},
+	{name: "a page of a list that another follows", change: func(t *testing.T, r *history.Record) {
+		op := pick(t, r.Ops, func(op *history.Op) bool { return op.Verb == history.List && len(op.IDs) > 1 })
+		op.IDs, op.More = op.IDs[:1], true
+	}},
 	{name: "a deposed leader keeps what it could not commit", change: func(_ *testing.T, r *history.Record) {
 		n := len(r.Logs[0].Entries)
 		r.Logs[0].Entries = append(r.Logs[0].Entries, history.Entry{Index: uint64(n) + 1, Term: 2, Data: []byte("lost")})

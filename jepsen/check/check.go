@@ -25,6 +25,8 @@ type Verdict struct {
 	Violations []string `json:"violations,omitempty"`
 	// Total counts all violations, also those that are not shown.
 	Total int `json:"total,omitempty"`
+	// Partly is what kept the checker from looking at all that it is for; empty: nothing.
+	Partly string `json:"partly,omitempty"`
 	// Skipped is why the scenario says that the checker does not apply.
 	Skipped string `json:"skipped,omitempty"`
 }
@@ -142,6 +144,7 @@ type findings struct {
 	checked int
 	total   int
 	kept    []finding
+	partly  string
 }
 
 // finding is one violation with the lines that show it.
@@ -161,7 +164,7 @@ func (f *findings) add(witness []string, format string, args ...any) {
 
 func (f *findings) verdict(name string) Verdict {
 	slices.SortStableFunc(f.kept, func(a, b finding) int { return cmp.Compare(len(a.witness), len(b.witness)) })
-	v := Verdict{Checker: name, Checked: f.checked, Total: f.total}
+	v := Verdict{Checker: name, Checked: f.checked, Total: f.total, Partly: f.partly}
 	for _, k := range f.kept[:min(len(f.kept), violationsMax)] {
 		v.Violations = append(v.Violations, strings.Join(append([]string{k.what}, k.witness...), "\n    "))
 	}

@@ -74,7 +74,7 @@ func TestWhatRunsUnderFaultsLookLike(t *testing.T) {
 // and the checker must say so with the given words, and show what it saw.
 func TestEveryCheckerSeesWhatItIsFor(t *testing.T) {
 	spoiled := map[string]int{}
-	for _, c := range slices.Concat(broken, brokenEngines, brokenMembers, brokenSamples, brokenRewards, brokenAnswers) {
+	for _, c := range slices.Concat(broken, brokenEngines, brokenMembers, brokenSamples, brokenRewards, brokenAnswers, brokenWatch) {
 		spoiled[c.checker]++
 		t.Run(c.checker+"/"+c.name, func(t *testing.T) {
 			r := healthy(t, 40)
@@ -152,35 +152,23 @@ func TestRefusalsByTheStateAreAnswers(t *testing.T) {
 	}
 }
 
-// A watcher may list anew only if its server keeps so many events and it was further behind.
-func TestOnlyOldEventsMayBeLost(t *testing.T) {
-	for _, c := range []struct {
-		lost, revision uint64
-		reason         string
-		ok             bool
-	}{
-		{0, 0, "", true},
-		{10, 75, tooOld, true},
-		{10, 74, tooOld, false},
-		{10, 9, tooOld, false},
-		{10, 75, "REVISION_UNKNOWN", false},
-	} {
-		w := &watched{notes: []history.WatchNote{{Kind: history.WatchBegan, Revision: c.revision, Lost: c.lost, Reason: c.reason}}}
-		var f findings
-		if began := w.began(64, &f); !began || (f.total == 0) != c.ok {
-			t.Errorf("%+v: began %v, %d findings", c, began, f.total)
+// Without a whole log, checkers that look at less say so. With one, none does.
+func TestAVerdictSaysThatItIsPartial(t *testing.T) {
+	r := healthy(t, 40)
+	for _, v := range Run(r, Limits{}) {
+		if v.Partly != "" {
+			t.Errorf("%s with a whole log: %s", v.Checker, v.Partly)
 		}
 	}
-}
-
-// While something is broken, a watcher need not hear from its server.
-func TestAWatcherMayHearNothingUnderAFault(t *testing.T) {
-	r := healthy(t, 40)
-	hung(r, 1, r.Duration/2, r.Duration/2+15*second)
-	r.Faults = append(r.Faults, history.Fault{Name: "pause", Start: r.Duration / 2, End: r.Duration/2 + 8*second, Whole: r.Duration/2 + 9*second, Happened: "stood still"})
-	for _, violation := range verdictOf(t, "watch", r).Violations {
-		if strings.Contains(violation, "heard nothing") {
-			t.Error(violation)
+	withoutLogs(r)
+	var partly []string
+	for _, v := range Run(r, Limits{}) {
+		if v.Partly != "" {
+			partly = append(partly, v.Checker)
 		}
+	}
+	want := []string{"at-most-one", "cores", "gpus", "engines", "turns", "nothing-lost", "watch", "linearizable"}
+	if !slices.Equal(partly, want) {
+		t.Errorf("without a whole log these look at a part: %q, want %q", partly, want)
 	}
 }

@@ -59,7 +59,6 @@ func healthy(t testing.TB, rounds int) *history.Record {
 	}
 	p.finish()
 	beside(p.rec)
-	trainedBeside(p.rec)
 	scoredBeside(p.rec)
 	return p.rec
 }
@@ -97,6 +96,9 @@ func (p *play) round(round, rounds int) {
 	}
 	p.changeQuota(round)
 	p.train(round)
+	if round%5 == 2 {
+		p.list()
+	}
 	p.read(1 + p.draw.Uint64N(uint64(len(p.names))))
 	p.drain(round)
 	for _, k := range p.running() {
@@ -242,6 +244,21 @@ func (p *play) read(action uint64) {
 	p.rec.Ops = append(p.rec.Ops, op)
 }
 
+// list reads the first live actions.
+func (p *play) list() {
+	op := history.Op{Client: 3, Verb: history.List, Server: "s2", Start: p.now, End: p.now + second/200, Outcome: history.OK}
+	p.machine.View(func(s *state.State) {
+		op.Revision = s.Meta().Revision
+		s.Actions(0, func(a *state.Action) bool {
+			if !a.State.Final() {
+				op.IDs = append(op.IDs, uint64(a.ID))
+			}
+			return true
+		})
+	})
+	p.rec.Ops = append(p.rec.Ops, op)
+}
+
 func (p *play) drain(round int) {
 	if round%8 != 3 && round%8 != 5 {
 		return
@@ -313,6 +330,7 @@ func (p *play) samples() (all []history.Sample) {
 
 // finish heals, lets everything end and collects.
 func (p *play) finish() {
+	p.trainBeside()
 	p.rec.Healing.Stopped = p.now
 	op := history.Op{Client: 4, Verb: history.Drain, Node: "n1", Start: p.now, Outcome: history.OK}
 	p.commit(&logv1.Command{Verb: &logv1.Command_DrainNode{DrainNode: &logv1.DrainNode{Name: "n1"}}})

@@ -21,7 +21,7 @@ import (
 // all watchers together received.
 func watch(e *evidence, f *findings) {
 	f.checked = len(e.Watch)
-	all, whole := e.eventsToSee()
+	all, whole := e.eventsToSee(f)
 	agree(e.Watch, f)
 	watchers := e.watchers()
 	for _, id := range slices.Sorted(maps.Keys(watchers)) {
@@ -107,8 +107,8 @@ func (w *watched) noTail(rest []history.WatchEvent, f *findings) {
 
 // eventsToSee returns all events by revision, and whether there are no others
 // between the first and the last.
-func (e *evidence) eventsToSee() (all []history.WatchEvent, whole bool) {
-	if t := e.truth(); t.complete {
+func (e *evidence) eventsToSee(f *findings) (all []history.WatchEvent, whole bool) {
+	if t, whole := e.whole(f); whole {
 		return t.events, true
 	}
 	seen := slices.Clone(e.Watch)

@@ -27,7 +27,7 @@ const (
 	GetTrajectory   Verb = "get-trajectory"
 	Drain           Verb = "drain"           // Inputs Node, Draining
 	GetNode         Verb = "get-node"        // Input Node; outputs Draining, Incarnation, State
-	List            Verb = "list"            // Outputs IDs, Revision
+	List            Verb = "list"            // Outputs IDs, Revision, More
 	Status          Verb = "status"          // Outputs Revision
 	CreateQuota     Verb = "create-quota"    // Inputs Quota, Limit, Keys, WindowNS
 	UpdateQuota     Verb = "update-quota"    // Inputs Quota, Limit, Keys; 0: as it is
@@ -42,7 +42,7 @@ const (
 	RemoveEngine    Verb = "remove-engine"   // Input Model
 	CreateRollout   Verb = "create-rollout"  // Inputs RequestID, Policy, Need, Staleness; outputs IDs (one), Replayed
 	CloseRollout    Verb = "close-rollout"   // Input Target
-	OpenMember      Verb = "open-member"     // Inputs RequestID, Target (a rollout), Prompt; outputs IDs (one), Replayed
+	OpenMember      Verb = "open-member"     // Inputs RequestID, Target (a rollout), Prompt; outputs IDs (one), Replayed, State, Node
 	PutSample       Verb = "put-sample"      // Inputs Target (a trajectory), Reward; outputs Accepted, State
 	GetBatch        Verb = "get-batch"       // Inputs Policy, Step, Need; outputs Batch, Replayed
 	PublishVersion  Verb = "publish-version" // Inputs Policy, Version
@@ -118,12 +118,14 @@ type Op struct {
 	Text     string   `json:"text,omitempty"`
 	Versions []uint64 `json:"versions,omitempty"`
 
-	IDs         []uint64 `json:"ids,omitempty"`
-	Replayed    bool     `json:"replayed,omitempty"`
-	State       string   `json:"state,omitempty"` // QUEUED, RUNNING, SUCCEEDED, ..., without prefix
-	Attempt     uint32   `json:"attempt,omitempty"`
-	Incarnation uint64   `json:"incarnation,omitempty"`
-	Revision    uint64   `json:"revision,omitempty"`
+	IDs []uint64 `json:"ids,omitempty"`
+	// More: another page follows.
+	More        bool   `json:"more,omitempty"`
+	Replayed    bool   `json:"replayed,omitempty"`
+	State       string `json:"state,omitempty"` // QUEUED, RUNNING, SUCCEEDED, ..., without prefix
+	Attempt     uint32 `json:"attempt,omitempty"`
+	Incarnation uint64 `json:"incarnation,omitempty"`
+	Revision    uint64 `json:"revision,omitempty"`
 	// Deleting: the job goes with the last of its turns.
 	Deleting bool `json:"deleting,omitempty"`
 }
@@ -328,6 +330,8 @@ type Fault struct {
 	Detail   string `json:"detail,omitempty"`
 	// Whole is when all members were back after it and followed one leader, 0: never.
 	Whole int64 `json:"whole,omitempty"`
+	// Window is the failpoint at which a process died; empty: at none.
+	Window string `json:"window,omitempty"`
 	// LeaderKilled: from Start to the next acknowledged write is a failover.
 	LeaderKilled bool `json:"leader_killed,omitempty"`
 }

@@ -32,7 +32,7 @@ func record() *history.Record {
 		Ops: load(20*second, 5*second, 7*second),
 		Faults: []history.Fault{
 			{Name: "pause", Start: 12 * second, End: 13 * second, Whole: 14 * second, Happened: "stood still"},
-			{Name: "kill-leader", Start: 5 * second, End: 8 * second, Happened: "killed", LeaderKilled: true},
+			{Name: "kill-leader", Start: 5 * second, End: 8 * second, Happened: "killed", Window: "vote-split", LeaderKilled: true},
 		},
 		Healing: history.Healing{Stopped: 13 * second, Settled: 15 * second},
 	}
@@ -125,7 +125,7 @@ func TestReportsAreStoredAndSummedUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"VIOLATED", "seed 7", "stood still", "kill-leader", "3 VIOLATIONS", "event 4 came twice", "failover p50 2010 ms"} {
+	for _, want := range []string{"VIOLATED", "seed 7", "stood still", "kill-leader", "3 VIOLATIONS", "event 4 came twice", "failover p50 2010 ms", "vote-split 1", "in none of these: log-appended"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the report does not say %q:\n%s", want, text)
 		}

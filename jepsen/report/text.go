@@ -10,6 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"rota/internal/failpoint"
 	"rota/jepsen/check"
 	"rota/jepsen/history"
 )
@@ -47,6 +48,7 @@ func (r *Report) Write(w io.Writer) {
 	}
 	r.writeVoid(w)
 	r.writeFaults(w)
+	r.writeWindows(w)
 	r.writeRates(w)
 	r.writeAbuse(w)
 	r.writeHealing(w)
@@ -124,6 +126,31 @@ func whole(f history.Fault) string {
 	return fmt.Sprintf("%.2f", float64(f.Whole-f.End)/1e9)
 }
 
+// writeWindows says at which failpoints processes died, and at which of all none did.
+func (r *Report) writeWindows(w io.Writer) {
+	hits := make(map[string]int)
+	for _, a := range r.Faults {
+		if a.Fault.Window != "" {
+			hits[a.Fault.Window]++
+		}
+	}
+	if len(hits) == 0 {
+		return
+	}
+	var hit, never []string
+	for _, name := range failpoint.Names() {
+		if n := hits[name]; n > 0 {
+			hit = append(hit, fmt.Sprintf("%s %d", name, n))
+		} else {
+			never = append(never, name)
+		}
+	}
+	fmt.Fprintf(w, "\nprocesses died in %d of %d windows: %s\n", len(hit), len(hit)+len(never), strings.Join(hit, ", "))
+	if len(never) > 0 {
+		fmt.Fprintf(w, "  in none of these: %s\n", strings.Join(never, ", "))
+	}
+}
+
 func (r *Report) writeRates(w io.Writer) {
 	table(w, "successful calls a second, with p50 and p99 in ms, around each fault", func(row func(string, ...any)) {
 		row("fault\tbefore\t\t\tduring\t\t\tafter\t\t")
@@ -159,7 +186,7 @@ func (r *Report) writeHealing(w io.Writer) {
 func (r *Report) writeVerdicts(w io.Writer) {
 	table(w, "checkers", func(row func(string, ...any)) {
 		for _, v := range r.Verdicts {
-			row("%s\t%s\t%d checked%s", v.Checker, word(v), v.Checked, prefixed("; ", v.Skipped))
+			row("%s\t%s\t%d checked%s%s", v.Checker, word(v), v.Checked, prefixed("; ", v.Skipped), prefixed("; in part: ", v.Partly))
 		}
 	})
 	for _, v := range r.Verdicts {
