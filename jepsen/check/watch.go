@@ -14,8 +14,8 @@ import (
 // watch: every watcher has received each event of an action once, in the order of revisions, from
 // the revision that it began behind up to the one that it was told to have come to, over all
 // interruptions. A watcher lists anew, and is another one from then on, only if it was so far
-// behind that the server no longer keeps what comes next. While there is no fault, it hears from
-// its server. In the end, the watcher at each server has come to the last revision.
+// behind that the server no longer keeps what comes next. While there is no fault, it hears of new
+// revisions. In the end, the watcher at each server has come to the last revision.
 //
 // What there was to receive is what the log says, and without a whole log what
 // all watchers together received.
@@ -179,30 +179,56 @@ func gapless(w *watched, all []history.WatchEvent, whole bool, f *findings) (nex
 	return next, true
 }
 
-// silenceMax is how long a watcher may hear nothing while there is no fault. A server tells it
-// every 5 s how far it has come.
+// silenceMax is how long a watcher may hear nothing of a new revision while there is no fault. A
+// server whose revision has moved says so within 5 s, events or not.
 const silenceMax = 10 * time.Second
 
-// heardFrom: each server is heard from by its watcher, events or not. From the start of a fault
-// until all members are back, nobody has to be.
+// sign is that somebody heard of a revision.
+type sign struct {
+	at       int64
+	revision uint64
+}
+
+// heardFrom: each watcher hears of new revisions. From the start of a fault until all members are
+// back, it need not.
 func heardFrom(e *evidence, f *findings) {
-	signs := make(map[string][]int64)
+	signs := make(map[string][]sign)
 	for _, w := range e.Watch {
-		signs[w.Server] = append(signs[w.Server], w.At)
+		signs[w.Server] = append(signs[w.Server], sign{w.At, w.Revision})
 	}
 	for _, n := range e.WatchNotes {
 		if n.Kind != history.WatchResumed {
-			signs[n.Server] = append(signs[n.Server], n.At)
+			signs[n.Server] = append(signs[n.Server], sign{n.At, n.Revision})
 		}
 	}
 	for _, server := range slices.Sorted(maps.Keys(signs)) {
-		times := slices.Sorted(slices.Values(signs[server]))
-		for i := 1; i < len(times); i++ {
-			if from, to := times[i-1], times[i]; to-from > int64(silenceMax) && to-from-e.faulty(from, to) > int64(silenceMax) {
-				f.add(nil, "the watcher at %s heard nothing from %s to %s", server, at(from), at(to))
+		list := signs[server]
+		slices.SortStableFunc(list, func(a, b sign) int { return cmp.Compare(a.at, b.at) })
+		for i := 1; i < len(list); i++ {
+			if last, to := list[i-1], list[i].at; to-last.at > int64(silenceMax) {
+				from := max(last.at, e.movedPast(last.revision))
+				if to-from-e.faulty(from, to) > int64(silenceMax) {
+					f.add(nil, "the watcher at %s heard nothing from %s to %s, and revision %d was not the newest", server, at(from), at(to), last.revision)
+				}
 			}
 		}
 	}
+}
+
+// movedPast is when somebody first knew of a newer revision.
+func (e *evidence) movedPast(revision uint64) int64 {
+	first := e.Duration
+	for _, w := range e.Watch {
+		if w.Revision > revision {
+			first = min(first, w.At)
+		}
+	}
+	for _, op := range e.Ops {
+		if op.Outcome == history.OK && op.Revision > revision {
+			first = min(first, op.End)
+		}
+	}
+	return first
 }
 
 // faulty is how much of a time something was broken.

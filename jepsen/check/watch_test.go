@@ -121,3 +121,21 @@ func TestAWatcherMayHearNothingUnderAFault(t *testing.T) {
 		}
 	}
 }
+
+// A server says nothing as long as its revision does not move.
+func TestNothingNewIsNoSilence(t *testing.T) {
+	note := func(server string, at int64, revision uint64) history.WatchNote {
+		return history.WatchNote{Server: server, At: at, Kind: history.WatchTold, Revision: revision}
+	}
+	r := &history.Record{Duration: 100 * second, WatchNotes: []history.WatchNote{note("s1", second, 7), note("s1", 60*second, 8)}}
+	for _, c := range []struct {
+		moved int64
+		found int
+	}{{55 * second, 0}, {40 * second, 1}} {
+		r.Ops = []history.Op{{Verb: history.Status, End: c.moved, Outcome: history.OK, Revision: 8}}
+		var f findings
+		if heardFrom(gather(r, Limits{}), &f); f.total != c.found {
+			t.Errorf("the revision moved at %s: %d findings, want %d", at(c.moved), f.total, c.found)
+		}
+	}
+}
