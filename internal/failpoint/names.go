@@ -1,5 +1,7 @@
 package failpoint
 
+import "slices"
+
 // The windows of a server.
 const (
 	// LogAppended: entries are durable in the log; the high-water mark does not
@@ -98,11 +100,20 @@ const (
 )
 
 // Names are all failpoints, in the order of this file.
-func Names() []string {
+func Names() []string { return slices.Concat(ServerNames(), AgentNames()) }
+
+// ServerNames are the windows of servers.
+func ServerNames() []string {
 	return []string{
 		LogAppended, LogCut, VoteSplit, VoteMarked, VoteDurable, SnapshotWritten, SnapshotRenamed,
 		QuarantineLifted, ElectionWon, EntryApplied, EffectsDue, ForwardAnswered, ReadIndexTaken,
 		RenewalVerified, NodeOverdue, NodeExpired,
+	}
+}
+
+// AgentNames are the windows of agents and of their supervisors.
+func AgentNames() []string {
+	return []string{
 		NodeRegistered, IncarnationJournaled, LeaseRenewed, AttemptsJournaled, StartSending, StartAnswered,
 		ReportDue, ReportAcked, ReportJournaled,
 		StartJournaled, AttemptForked, AttemptDead, EndJournaled, DeadlinePassed, LeftoversKilled,

@@ -16,7 +16,7 @@ const routesLate = int64(2 * time.Second)
 // token came twice, and none is missing, whichever engines generated it.
 func tokens(e *evidence, f *findings) {
 	for _, op := range e.Ops {
-		if op.Verb != history.Generate || op.Text == "" {
+		if op.Verb != history.Generate || op.Text == "" && op.Outcome != history.OK {
 			continue
 		}
 		f.checked++

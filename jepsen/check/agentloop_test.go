@@ -43,6 +43,9 @@ var brokenAnswers = []caseOf{
 	{"tokens", "an end too early", "ended after 24 of 32 bytes", func(t *testing.T, r *history.Record) {
 		answerFor(t, r, "coder", 1).Text = essay[:24]
 	}},
+	{"tokens", "a whole answer without text", "ended after 0 of 32 bytes", func(t *testing.T, r *history.Record) {
+		answerFor(t, r, "coder", 1).Text = ""
+	}},
 	{"versions", "a sample of old weights", "which began with version 2, was generated with version 1", func(t *testing.T, r *history.Record) {
 		answerFor(t, r, "coder", 3).Versions = []uint64{2, 1, 2}
 	}},
@@ -73,14 +76,12 @@ var unsuspiciousAnswers = []caseOf{
 	{"versions", "a call that was repeated after the version was published", "", func(t *testing.T, r *history.Record) {
 		id := answerFor(t, r, "browser", 1).Target
 		opened := *pick(t, r.Ops, func(op *history.Op) bool { return op.Verb == history.OpenMember && len(op.IDs) > 0 && op.IDs[0] == id })
-		opened.RequestID = "repeated"
-		for i := range r.Ops {
-			if r.Ops[i].Verb == history.OpenMember && len(r.Ops[i].IDs) > 0 && r.Ops[i].IDs[0] == id {
-				r.Ops[i].RequestID = opened.RequestID
-			}
-		}
 		opened.Start, opened.End, opened.Replayed = opened.Start+1000*second, opened.End+1000*second, true
 		r.Ops = append(r.Ops, opened)
+	}},
+	{"tokens", "an answer that was broken off before its first token", "", func(t *testing.T, r *history.Record) {
+		op := answerFor(t, r, "coder", 1)
+		op.Outcome, op.Text = history.Unknown, ""
 	}},
 	{"tokens", "an answer that its client broke off", "", func(t *testing.T, r *history.Record) {
 		op := answerFor(t, r, "coder", 1)

@@ -36,6 +36,10 @@ func replayedSubmit(op *history.Op) bool {
 	return op.Verb == history.Submit && op.Outcome == history.OK && op.Replayed
 }
 
+func created(verb history.Verb) func(*history.Op) bool {
+	return func(op *history.Op) bool { return op.Verb == verb && op.Outcome == history.OK && !op.Replayed }
+}
+
 func succeeded(a *history.Action) bool { return a.State == "SUCCEEDED" }
 
 // once is an execution on cores of an action that may be repeated or not, and was
@@ -124,10 +128,33 @@ var broken = []caseOf{
 			r.Ops[i].Outcome = history.Unknown
 		}
 	}},
-	{"recovery", "no commit", "the first commit did not happen", func(_ *testing.T, r *history.Record) { r.Healing.FirstCommit = 0 }},
-	{"recovery", "late commit", "the first commit took 11.000 s", func(_ *testing.T, r *history.Record) { r.Healing.FirstCommit = r.Healing.Healed + 11*second }},
-	{"recovery", "never settled", "the end of all actions did not happen", func(_ *testing.T, r *history.Record) { r.Healing.Settled = 0 }},
-	{"recovery", "late end", "the end of all actions took", func(_ *testing.T, r *history.Record) { r.Healing.Settled = r.Healing.Healed + 61*second }},
+	{"rate", "refused connections", "0 calls were answered", func(_ *testing.T, r *history.Record) {
+		for i := range r.Ops {
+			r.Ops[i].Outcome, r.Ops[i].Error = history.Fail, "unavailable: dial tcp: connection refused"
+		}
+	}},
+	{"rate", "servers without a leader", "0 calls were answered", func(_ *testing.T, r *history.Record) {
+		for i := range r.Ops {
+			r.Ops[i].Outcome, r.Ops[i].Error = history.Fail, "NO_LEADER"
+		}
+	}},
+	{"recovery", "no commit", "the first write after the fault agent-kill was healed at", func(_ *testing.T, r *history.Record) {
+		silent(r, r.Faults[0].End, r.Duration)
+	}},
+	{"recovery", "late commit", "took 11.", func(_ *testing.T, r *history.Record) {
+		silent(r, r.Faults[0].End, r.Faults[0].End+11*second)
+	}},
+	{"recovery", "late commit after one of two faults", "the first write after the fault pause was healed at", func(_ *testing.T, r *history.Record) {
+		at := r.Faults[0].End + second
+		r.Faults = append(r.Faults, history.Fault{Name: "pause", Start: at, End: at + 1, Happened: "stood still"})
+		silent(r, at, at+11*second)
+	}},
+	{"recovery", "late commit, members were back late", "took 11.", func(_ *testing.T, r *history.Record) {
+		r.Faults[0].Whole = r.Faults[0].End + 11*second
+		silent(r, r.Faults[0].End, r.Faults[0].Whole)
+	}},
+	{"recovery", "never settled", "the end of all actions after the load had ended", func(_ *testing.T, r *history.Record) { r.Healing.Settled = 0 }},
+	{"recovery", "late end", "took 61.000 s", func(_ *testing.T, r *history.Record) { r.Healing.Settled = r.Healing.Stopped + 61*second }},
 	{"recovery", "leak", "cgroup /rota/a7", func(_ *testing.T, r *history.Record) { r.Healing.Left = []string{"cgroup /rota/a7"} }},
 	{"recovery", "quarantine", "still quarantined", func(_ *testing.T, r *history.Record) { r.Hashes[1].Quarantined = true }},
 
@@ -424,6 +451,12 @@ var broken = []caseOf{
 	{"nothing-lost", "an opening without an entry", "no committed entry accepts it", func(_ *testing.T, r *history.Record) {
 		r.Ops = append(r.Ops, history.Op{Verb: history.OpenTrajectory, RequestID: "never", Outcome: history.OK, IDs: []uint64{1}})
 	}},
+	{"nothing-lost", "a rollout without an entry", "no committed entry accepts it", func(_ *testing.T, r *history.Record) {
+		r.Ops = append(r.Ops, history.Op{Verb: history.CreateRollout, RequestID: "never", Outcome: history.OK, IDs: []uint64{1}})
+	}},
+	{"nothing-lost", "a member without an entry", "no committed entry accepts it", func(_ *testing.T, r *history.Record) {
+		r.Ops = append(r.Ops, history.Op{Verb: history.OpenMember, RequestID: "never", Target: 1, Outcome: history.OK, IDs: []uint64{1}})
+	}},
 	{"nothing-lost", "an end that was told is another", "ended as SUCCEEDED, and is LOST", func(t *testing.T, r *history.Record) {
 		pick(t, r.Final, succeeded).State = "LOST"
 	}},
@@ -432,35 +465,6 @@ var broken = []caseOf{
 		a := pick(t, r.Final, succeeded)
 		r.Ops = slices.DeleteFunc(r.Ops, func(op history.Op) bool { return op.Target == a.ID })
 		a.State = "LOST"
-	}},
-
-	{"watch", "twice", "twice", func(_ *testing.T, r *history.Record) {
-		r.Watch = slices.Insert(r.Watch, 31, r.Watch[30])
-	}},
-	{"watch", "backwards", "after", func(_ *testing.T, r *history.Record) {
-		r.Watch[30], r.Watch[33] = r.Watch[33], r.Watch[30] // of one watcher
-	}},
-	{"watch", "a gap", "watcher 0 missed 1 events", func(_ *testing.T, r *history.Record) { r.Watch = slices.Delete(r.Watch, 30, 31) }},
-	{"watch", "a gap where it resumed", "missed 1 events", func(t *testing.T, r *history.Record) {
-		x := pick(t, r.Watch[10:], func(w *history.WatchEvent) bool { return w.Resumed })
-		r.Watch = slices.DeleteFunc(r.Watch, func(w history.WatchEvent) bool { return w == *x })
-	}},
-	{"watch", "a gap, compacted logs", "missed 1 events", func(_ *testing.T, r *history.Record) {
-		withoutLogs(r)
-		r.Watch = slices.Delete(r.Watch, 30, 31)
-	}},
-	{"watch", "repeated where it resumed", "received revision", func(t *testing.T, r *history.Record) {
-		x := *pick(t, r.Watch[10:], func(w *history.WatchEvent) bool { return w.Resumed })
-		i := slices.Index(r.Watch, x)
-		before := r.Watch[i-3]
-		before.Resumed = true
-		r.Watch = slices.Insert(r.Watch, i, before)
-	}},
-	{"watch", "another event", "is two events", func(_ *testing.T, r *history.Record) { r.Watch[30].State = "LOST" }},
-	{"watch", "another event for everybody", "the log does not have", func(_ *testing.T, r *history.Record) {
-		for i := range 3 {
-			r.Watch[30+i].State = "LOST"
-		}
 	}},
 
 	{"replay", "another hash", "the log gives the hash", func(_ *testing.T, r *history.Record) {
@@ -500,9 +504,51 @@ var broken = []caseOf{
 		op.Start, op.End, op.IDs = op.End+1, op.End+second, []uint64{9998}
 		r.Ops = append(r.Ops, op)
 	}},
+	{"linearizable", "a rollout created twice", "the calls to request coder", func(t *testing.T, r *history.Record) {
+		op := *pick(t, r.Ops, created(history.CreateRollout))
+		op.Start, op.End, op.IDs = op.End+1, op.End+second, []uint64{98}
+		r.Ops = append(r.Ops, op)
+	}},
+	{"linearizable", "a member opened twice", "the calls to request coder", func(t *testing.T, r *history.Record) {
+		op := *pick(t, r.Ops, created(history.OpenMember))
+		op.Start, op.End, op.IDs = op.End+1, op.End+second, []uint64{98}
+		r.Ops = append(r.Ops, op)
+	}},
+	{"linearizable", "a member that is not there", "the calls to trajectory", func(t *testing.T, r *history.Record) {
+		op := pick(t, r.Ops, created(history.OpenMember))
+		r.Ops = append(r.Ops, history.Op{
+			Verb: history.GetTrajectory, Target: op.IDs[0], Start: op.End + 1, End: op.End + second, Outcome: history.Fail, Error: "TRAJECTORY_NOT_FOUND",
+		})
+	}},
+	{"linearizable", "an old rollout ID", "the rollout ID goes back", func(t *testing.T, r *history.Record) {
+		op := *pick(t, r.Ops, created(history.CreateRollout))
+		op.RequestID, op.Start, op.End = "other", op.End+100*second, op.End+101*second
+		r.Ops = append(r.Ops, op)
+	}},
+	{"linearizable", "a list without a live action", "has other live actions than the log", func(t *testing.T, r *history.Record) {
+		op := pick(t, r.Ops, func(op *history.Op) bool { return op.Verb == history.List && len(op.IDs) > 1 })
+		op.IDs = op.IDs[1:]
+	}},
+	{"linearizable", "a list that ends too early", "which is live by the log", func(t *testing.T, r *history.Record) {
+		op := pick(t, r.Ops, func(op *history.Op) bool { return op.Verb == history.List && len(op.IDs) > 0 })
+		op.IDs = op.IDs[:len(op.IDs)-1]
+	}},
+	{"linearizable", "a list with an action that has ended", "has other live actions than the log", func(t *testing.T, r *history.Record) {
+		op := pick(t, r.Ops, func(op *history.Op) bool { return op.Verb == history.List && len(op.IDs) > 0 && op.IDs[0] > 1 })
+		op.IDs = slices.Insert(op.IDs, 0, 1)
+	}},
 	{"linearizable", "a drain that is not seen", "", func(t *testing.T, r *history.Record) {
 		pick(t, r.Ops, func(op *history.Op) bool { return op.Verb == history.GetNode && op.Draining }).Draining = false
 	}},
+}
+
+// silent has no call that began in a time answered.
+func silent(r *history.Record, from, to int64) {
+	for i := range r.Ops {
+		if op := &r.Ops[i]; op.Start >= from && op.Start < to {
+			op.Outcome = history.Unknown
+		}
+	}
 }
 
 func onGPUs(x *history.Execution) bool { return len(x.GPUs) > 0 }
@@ -535,6 +581,10 @@ func addVoters(r *history.Record, voters ...[]string) {
 
 var unsuspicious = []caseOf{
 	{name: "logs that were compacted", change: func(_ *testing.T, r *history.Record) { withoutLogs(r) }},
+	{name: "a page of a list that another follows", change: func(t *testing.T, r *history.Record) {
+		op := pick(t, r.Ops, func(op *history.Op) bool { return op.Verb == history.List && len(op.IDs) > 1 })
+		op.IDs, op.More = op.IDs[:1], true
+	}},
 	{name: "a deposed leader keeps what it could not commit", change: func(_ *testing.T, r *history.Record) {
 		n := len(r.Logs[0].Entries)
 		r.Logs[0].Entries = append(r.Logs[0].Entries, history.Entry{Index: uint64(n) + 1, Term: 2, Data: []byte("lost")})
@@ -564,7 +614,7 @@ var unsuspicious = []caseOf{
 	}},
 	{name: "a window passes on a clock that was made to run fast", change: func(_ *testing.T, r *history.Record) {
 		longerWindow(r)
-		r.Faults = append(r.Faults, history.Fault{Name: "clock-drift", Start: 1, End: r.Duration, Happened: "off by 1s"})
+		r.Faults = append(r.Faults, history.Fault{Name: "clock-drift", Start: 1, End: r.Healing.Stopped, Happened: "off by 1s"})
 	}},
 	{name: "a witness that records the ends of calls late", change: func(_ *testing.T, r *history.Record) {
 		for i := range r.Executions {
@@ -618,17 +668,10 @@ var unsuspicious = []caseOf{
 			r.Executions[i].Cores = nil
 		}
 	}},
-	{name: "watchers that begin late and end early", change: func(_ *testing.T, r *history.Record) {
-		r.Watch = slices.DeleteFunc(r.Watch, func(w history.WatchEvent) bool {
-			return w.Watcher == 1 && w.Revision < 40 || w.Watcher == 2 && w.Revision > 60
-		})
-	}},
-	{name: "a watcher that listed again is another one", change: func(_ *testing.T, r *history.Record) {
-		r.Watch = slices.DeleteFunc(r.Watch, func(w history.WatchEvent) bool { return w.Watcher == 1 && w.Revision > 40 && w.Revision < 60 })
-		for i := range r.Watch {
-			if r.Watch[i].Watcher == 1 && r.Watch[i].Revision >= 60 {
-				r.Watch[i].Watcher = 7
-			}
-		}
+	{name: "a stream that broke, and was resumed where it was", change: func(_ *testing.T, r *history.Record) {
+		i := slices.IndexFunc(r.WatchNotes, func(n history.WatchNote) bool { return n.Kind == history.WatchTold })
+		n := r.WatchNotes[i]
+		n.Kind, n.Reason = history.WatchResumed, "unavailable: unexpected EOF"
+		r.WatchNotes = slices.Insert(r.WatchNotes, i+1, n)
 	}},
 }

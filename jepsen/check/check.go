@@ -25,6 +25,8 @@ type Verdict struct {
 	Violations []string `json:"violations,omitempty"`
 	// Total counts all violations, also those that are not shown.
 	Total int `json:"total,omitempty"`
+	// Partly is what kept the checker from looking at all that it is for; empty: nothing.
+	Partly string `json:"partly,omitempty"`
 	// Skipped is why the scenario says that the checker does not apply.
 	Skipped string `json:"skipped,omitempty"`
 }
@@ -48,10 +50,10 @@ type Checker struct {
 // Limits are what a scenario expects of its run.
 type Limits struct {
 	// OpsPerSecondMin is how many calls have to be answered per second from the
-	// first fault until all is healed; 0: one.
+	// first fault until the load ends; 0: one.
 	OpsPerSecondMin float64
-	// RecoveryMax is how long after healing the first write may be answered, 0:
-	// recoveryDefault; SettleMax when all must have ended, 0: settleDefault.
+	// RecoveryMax is how long after the end of a fault the first write may be answered, 0:
+	// recoveryDefault; SettleMax how long after the load all must have ended, 0: settleDefault.
 	RecoveryMax, SettleMax time.Duration
 	// Skip has the checkers that do not apply, each with the reason.
 	Skip map[string]string
@@ -75,7 +77,7 @@ func All() []Checker {
 	all := []Checker{
 		{Name: "faults", Promise: "every fault took effect", find: faults},
 		{Name: "rate", Promise: "calls went on being answered under the faults", find: rate},
-		{Name: "recovery", Promise: "after healing writes go on, everything ends and nothing is left", find: recovery},
+		{Name: "recovery", Promise: "after each fault writes go on, and in the end everything ends and nothing is left", find: recovery},
 		{Name: "leaders", Promise: "a term has one leader", find: leaders},
 		{Name: "hashes", Promise: "servers have the same state at the same index", find: hashes},
 		{Name: "members", Promise: "voters change only as asked", find: members},
@@ -142,6 +144,7 @@ type findings struct {
 	checked int
 	total   int
 	kept    []finding
+	partly  string
 }
 
 // finding is one violation with the lines that show it.
@@ -161,7 +164,7 @@ func (f *findings) add(witness []string, format string, args ...any) {
 
 func (f *findings) verdict(name string) Verdict {
 	slices.SortStableFunc(f.kept, func(a, b finding) int { return cmp.Compare(len(a.witness), len(b.witness)) })
-	v := Verdict{Checker: name, Checked: f.checked, Total: f.total}
+	v := Verdict{Checker: name, Checked: f.checked, Total: f.total, Partly: f.partly}
 	for _, k := range f.kept[:min(len(f.kept), violationsMax)] {
 		v.Violations = append(v.Violations, strings.Join(append([]string{k.what}, k.witness...), "\n    "))
 	}

@@ -74,7 +74,7 @@ func TestWhatRunsUnderFaultsLookLike(t *testing.T) {
 // and the checker must say so with the given words, and show what it saw.
 func TestEveryCheckerSeesWhatItIsFor(t *testing.T) {
 	spoiled := map[string]int{}
-	for _, c := range slices.Concat(broken, brokenEngines, brokenMembers, brokenSamples, brokenRewards, brokenAnswers) {
+	for _, c := range slices.Concat(broken, brokenEngines, brokenMembers, brokenSamples, brokenRewards, brokenAnswers, brokenWatch) {
 		spoiled[c.checker]++
 		t.Run(c.checker+"/"+c.name, func(t *testing.T) {
 			r := healthy(t, 40)
@@ -138,5 +138,37 @@ func TestARunThatWasBrokenOff(t *testing.T) {
 	r.Final, r.Healing = nil, history.Healing{}
 	if v := verdictOf(t, "nothing-lost", r); !v.Vacuous() || v.Total > 0 {
 		t.Errorf("%+v", v)
+	}
+}
+
+// Refusals by the state are answers: a cluster of which only these came is not one without load.
+func TestRefusalsByTheStateAreAnswers(t *testing.T) {
+	r := &history.Record{Duration: 2 * second}
+	for range 3 {
+		r.Ops = append(r.Ops, history.Op{End: second, Outcome: history.Fail, Error: "ACTION_NOT_FOUND", Refused: true})
+	}
+	if v := verdictOf(t, "rate", r); !v.OK() || v.Checked != 3 {
+		t.Errorf("%+v", v)
+	}
+}
+
+// Without a whole log, checkers that look at less say so. With one, none does.
+func TestAVerdictSaysThatItIsPartial(t *testing.T) {
+	r := healthy(t, 40)
+	for _, v := range Run(r, Limits{}) {
+		if v.Partly != "" {
+			t.Errorf("%s with a whole log: %s", v.Checker, v.Partly)
+		}
+	}
+	withoutLogs(r)
+	var partly []string
+	for _, v := range Run(r, Limits{}) {
+		if v.Partly != "" {
+			partly = append(partly, v.Checker)
+		}
+	}
+	want := []string{"at-most-one", "cores", "gpus", "engines", "turns", "nothing-lost", "watch", "linearizable"}
+	if !slices.Equal(partly, want) {
+		t.Errorf("without a whole log these look at a part: %q, want %q", partly, want)
 	}
 }

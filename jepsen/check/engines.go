@@ -154,8 +154,8 @@ func enginesInTheEnd(e *evidence, f *findings) {
 // declaredEngines: declarations that were acknowledged are in the log, and those that were
 // refused are not.
 func declaredEngines(e *evidence, f *findings) {
-	t := e.truth()
-	if !t.complete {
+	t, whole := e.whole(f)
+	if !whole {
 		return
 	}
 	for _, op := range e.Ops {
@@ -171,8 +171,8 @@ func declaredEngines(e *evidence, f *findings) {
 
 // unservedActions: only the removal of an engine, or its failure, keeps an action from it.
 func unservedActions(e *evidence, f *findings) {
-	t := e.truth()
-	if !t.complete {
+	t, whole := e.whole(f)
+	if !whole {
 		return
 	}
 	for _, x := range e.Executions {

@@ -41,6 +41,18 @@ func gather(r *history.Record, l Limits) *evidence {
 	return e
 }
 
+// noWholeLog is why a checker looked only at a part.
+const noWholeLog = "there is no whole log, and what only that shows was not looked at"
+
+// whole is what the log says, for a checker that looks at less without a whole one, and whether
+// it is whole. If not, the verdict says so.
+func (e *evidence) whole(f *findings) (t *truth, whole bool) {
+	if t = e.truth(); !t.complete {
+		f.partly = noWholeLog
+	}
+	return t, t.complete
+}
+
 // request is all that clients know of one request ID.
 type request struct {
 	id    string
@@ -49,10 +61,13 @@ type request struct {
 	ops   []history.Op
 }
 
+// requested are the verbs whose requests have IDs, and whose answers name what was made.
+var requested = []history.Verb{history.Submit, history.OpenTrajectory, history.OpenMember, history.CreateRollout, history.Acquire}
+
 func requestsOf(ops []history.Op) map[string]*request {
 	all := make(map[string]*request)
 	for _, op := range ops {
-		if op.RequestID == "" || op.Verb != history.Submit && op.Verb != history.OpenTrajectory && op.Verb != history.Acquire {
+		if op.RequestID == "" || !slices.Contains(requested, op.Verb) {
 			continue
 		}
 		q := all[op.RequestID]

@@ -112,8 +112,8 @@ func afterEnd(list []history.Execution, end told, f *findings) {
 
 // granted: the log has a grant for each execution.
 func granted(e *evidence, f *findings) {
-	t := e.truth()
-	if !t.complete {
+	t, whole := e.whole(f)
+	if !whole {
 		return
 	}
 	for _, x := range e.Executions {

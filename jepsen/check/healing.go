@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"time"
 
 	"rota/jepsen/history"
@@ -16,15 +17,16 @@ func faults(e *evidence, f *findings) {
 	}
 }
 
-// rate: enough calls were answered while the faults lasted. Those without an
-// answer say nothing, so they do not count.
+// rate: enough calls were answered while the faults lasted. Calls count that succeeded, or that
+// were refused because of the replicated state. Calls without an answer, refused connections and
+// servers without a leader do not count.
 func rate(e *evidence, f *findings) {
 	from, to := e.faultPhase()
 	if to <= from {
 		return
 	}
 	for _, op := range e.Ops {
-		if op.Outcome != history.Unknown && op.End >= from && op.End < to {
+		if (op.Outcome == history.OK || op.Refused) && op.End >= from && op.End < to {
 			f.checked++
 		}
 	}
@@ -34,12 +36,11 @@ func rate(e *evidence, f *findings) {
 	}
 }
 
-// faultPhase is from the first fault until all are healed; the whole run if
-// there were none.
+// faultPhase is from the first fault until the load ended; the whole run if there were none.
 func (e *evidence) faultPhase() (from, to int64) {
 	to = e.Duration
-	if e.Healing.Healed != 0 {
-		to = e.Healing.Healed
+	if e.Healing.Stopped != 0 {
+		to = e.Healing.Stopped
 	}
 	for i, fault := range e.Faults {
 		if i == 0 || fault.Start < from {
@@ -49,23 +50,20 @@ func (e *evidence) faultPhase() (from, to int64) {
 	return from, to
 }
 
-// recovery: after healing the cluster takes writes again and comes to rest.
+// recovery: after each fault the cluster soon takes writes again. Once the load has ended,
+// everything comes to rest.
 func recovery(e *evidence, f *findings) {
 	h := e.Healing
-	if h.Healed == 0 && h.Settled == 0 {
+	if h.Stopped == 0 && h.Settled == 0 {
 		return // nobody looked
 	}
 	f.checked++
-	bound := func(what string, when int64, limit time.Duration) {
-		switch took := time.Duration(when - h.Healed); {
-		case when == 0:
-			f.add(nil, "%s did not happen after healing at %s", what, at(h.Healed))
-		case took > limit:
-			f.add(nil, "%s took %.3f s after healing at %s, at most %.3f s are allowed", what, took.Seconds(), at(h.Healed), limit.Seconds())
-		}
+	for _, fault := range e.Faults {
+		f.checked++
+		first := history.FirstWrite(e.Ops, fault.End)
+		inTime(fmt.Sprintf("the first write after the fault %s was healed", fault.Name), fault.End, first, e.limits.RecoveryMax, f)
 	}
-	bound("the first commit", h.FirstCommit, e.limits.RecoveryMax)
-	bound("the end of all actions", h.Settled, e.limits.SettleMax)
+	inTime("the end of all actions after the load had ended", h.Stopped, h.Settled, e.limits.SettleMax, f)
 	if len(h.Left) > 0 {
 		f.add(h.Left, "%d things are left over", len(h.Left))
 	}
@@ -73,5 +71,15 @@ func recovery(e *evidence, f *findings) {
 		if s.Quarantined {
 			f.add([]string{describeSample(s)}, "server %s is still quarantined", s.Server)
 		}
+	}
+}
+
+// inTime: what was to happen did, and not much later than a time.
+func inTime(what string, from, when int64, limit time.Duration, f *findings) {
+	switch took := time.Duration(when - from); {
+	case when == 0:
+		f.add(nil, "%s at %s did not happen", what, at(from))
+	case took > limit:
+		f.add(nil, "%s at %s took %.3f s, at most %.3f s are allowed", what, at(from), took.Seconds(), limit.Seconds())
 	}
 }

@@ -15,8 +15,8 @@ type span struct{ from, until int64 }
 // others. A renewal says so, which a holder makes at least once in a lease; else the turn is
 // not its own any more.
 func toldOfLosses(e *evidence, f *findings) {
-	t := e.truth()
-	if !t.complete {
+	t, whole := e.whole(f)
+	if !whole {
 		return
 	}
 	losses := make(map[string][]span)

@@ -25,7 +25,8 @@ const (
 // linearizable: the calls to each request ID, action, trajectory, node, quota and
 // job can be put into one order that explains every answer, in which a call that ended
 // before another began comes first. Over all objects, what is numbered in the
-// order of commits only grows: revisions that are read, and IDs that are given.
+// order of commits only grows: revisions that are read, and IDs that are given. A list of live
+// actions has those that the log has at its revision.
 //
 // Objects are independent of each other, so each is searched alone.
 func linearizable(e *evidence, f *findings) {
@@ -43,14 +44,23 @@ func linearizable(e *evidence, f *findings) {
 		read := op.Verb == history.Get || op.Verb == history.List
 		return op.Revision, op.Revision, read && op.Server != "" // through the library it is that of the action
 	})
-	for verb, what := range map[history.Verb]string{history.Submit: "action ID", history.OpenTrajectory: "trajectory ID", history.Acquire: "turn ID"} {
-		grows(e.Ops, what, f, func(op *history.Op) (from, to uint64, ok bool) {
-			if op.Verb != verb || op.Replayed || len(op.IDs) == 0 {
+	for _, kind := range []struct {
+		what  string
+		verbs []history.Verb
+	}{
+		{"action ID", []history.Verb{history.Submit}},
+		{"trajectory ID", []history.Verb{history.OpenTrajectory, history.OpenMember}},
+		{"rollout ID", []history.Verb{history.CreateRollout}},
+		{"turn ID", []history.Verb{history.Acquire}},
+	} {
+		grows(e.Ops, kind.what, f, func(op *history.Op) (from, to uint64, ok bool) {
+			if !slices.Contains(kind.verbs, op.Verb) || op.Replayed || len(op.IDs) == 0 {
 				return 0, 0, false
 			}
 			return op.IDs[0] - 1, op.IDs[len(op.IDs)-1], true
 		})
 	}
+	lists(e, f)
 }
 
 // grows finds the calls that were given less than what one that ended before
@@ -128,11 +138,12 @@ func (e *evidence) histories() []*calls {
 			continue
 		}
 		switch op.Verb {
-		case history.Submit, history.OpenTrajectory, history.Acquire:
+		case history.Submit, history.OpenTrajectory, history.OpenMember, history.CreateRollout, history.Acquire:
 			if op.RequestID != "" && !e.truth().reusable(op.RequestID) {
 				of("request "+op.RequestID, requestObject).add(op)
 			}
-			if op.Verb == history.OpenTrajectory && len(op.IDs) == 1 { // it was read, too
+			opens := op.Verb == history.OpenTrajectory || op.Verb == history.OpenMember
+			if opens && len(op.IDs) == 1 { // it was read, too
 				of(fmt.Sprint("trajectory ", op.IDs[0]), trajectoryObject).add(op)
 			}
 		case history.Get, history.Cancel:
@@ -165,6 +176,15 @@ func (e *evidence) trajectoryMayBeDropped(id uint64) bool {
 	return e.Duration > int64(retention)
 }
 
+// made are the objects that calls make, but for their IDs.
+var made = map[history.Verb]string{history.Submit: "action ", history.OpenTrajectory: "trajectory ", history.OpenMember: "trajectory "}
+
+// creator is the verb that makes what others are called with.
+var creator = map[history.Verb]history.Verb{
+	history.Get: history.Submit, history.Cancel: history.Submit,
+	history.GetTrajectory: history.OpenTrajectory, history.CloseTrajectory: history.OpenTrajectory,
+}
+
 // addCreations tells each action and trajectory when it was made: between the
 // first call of its request and the first acknowledgement. What no client was
 // told of is there from the beginning.
@@ -179,21 +199,18 @@ func (e *evidence) addCreations(all map[string]*calls) {
 		}
 		for _, op := range q.acknowledged() {
 			for _, id := range op.IDs {
-				object := fmt.Sprint(map[history.Verb]string{history.Submit: "action ", history.OpenTrajectory: "trajectory "}[q.verb], id)
+				object := fmt.Sprint(made[q.verb], id)
 				if h := all[object]; h != nil && h.created == nil {
-					made := op
-					made.Start, made.End, made.Outcome = begin, told, history.Unknown
-					h.created = &made
+					creation := op
+					creation.Start, creation.End, creation.Outcome = begin, told, history.Unknown
+					h.created = &creation
 				}
 			}
 		}
 	}
 	for _, h := range all {
-		if first := h.calls[0]; h.created == nil && first.Target != 0 {
-			verb := history.Submit
-			if first.Verb == history.GetTrajectory || first.Verb == history.CloseTrajectory {
-				verb = history.OpenTrajectory
-			}
+		verb := creator[h.calls[0].Verb]
+		if h.created == nil && verb != "" {
 			h.created = &history.Op{Verb: verb, Start: math.MinInt64, End: math.MinInt64 + 1, Outcome: history.Unknown}
 		}
 	}
@@ -272,7 +289,7 @@ func (h *calls) shortest(deadline time.Time) []string {
 // changes reports whether leaving a call out could make others impossible.
 func changes(op *history.Op) bool {
 	switch op.Verb {
-	case history.Submit, history.OpenTrajectory, history.Acquire, history.Drain, history.SubmitJob, history.ChangeJob:
+	case history.Submit, history.OpenTrajectory, history.OpenMember, history.CreateRollout, history.Acquire, history.Drain, history.SubmitJob, history.ChangeJob:
 		return true
 	}
 	return false

@@ -60,8 +60,8 @@ func oneOutcome(e *evidence, q *request, f *findings) {
 
 // inLog: a committed entry says what was acknowledged.
 func inLog(e *evidence, q *request, f *findings) {
-	t := e.truth()
-	if !t.complete {
+	t, whole := e.whole(f)
+	if !whole {
 		return
 	}
 	for _, op := range q.acknowledged() {
@@ -163,8 +163,8 @@ func endsStay(e *evidence, in map[uint64]history.Action, f *findings) {
 			f.add([]string{n.line, describeFinal(a)}, "action %d ended as %s, and is %s in the end", id, n.state, a.State)
 		}
 	}
-	t := e.truth()
-	if !t.complete {
+	t, whole := e.whole(f)
+	if !whole {
 		return
 	}
 	for _, a := range e.Final {

@@ -13,6 +13,7 @@ import (
 // cores: no core of a node has two users at once, and each execution has the
 // cores that it was granted, or was to have later.
 func cores(e *evidence, f *findings) {
+	e.whole(f)
 	users := make(map[place][]use)
 	for _, x := range e.Executions {
 		g, known := e.grantOf(x)
@@ -112,6 +113,7 @@ func (e *evidence) grantOf(x history.Execution) (grant, bool) {
 // granted, and they are a chunk: a power of two of them, one after the other, that
 // begin at a multiple of their number.
 func gpus(e *evidence, f *findings) {
+	t, _ := e.whole(f)
 	users := make(map[place][]use)
 	for _, x := range e.Executions {
 		if g, known := e.grantOf(x); known && !slices.Equal(x.GPUs, g.gpus) {
@@ -131,7 +133,7 @@ func gpus(e *evidence, f *findings) {
 	}
 	for i := range e.Holdings {
 		h := &e.Holdings[i]
-		for _, p := range e.truth().turns[h.Turn].gpus {
+		for _, p := range t.turns[h.Turn].gpus {
 			f.checked++
 			users[p] = append(users[p], use{turn: h, from: h.Start, until: h.End, certain: h.End, seen: true})
 		}

@@ -110,7 +110,7 @@ func (s progress) moveTo(reached uint64, state, place string, allowed bool) (pro
 var trajectoryObject = object(progress{}, func(s progress, op *history.Op) (progress, bool) {
 	reached, known := map[string]uint64{"PENDING": 1, "OPEN": 2, "CLOSING": 3, "CLOSED": over, "LOST": over}[op.State]
 	switch op.Verb {
-	case history.OpenTrajectory:
+	case history.OpenTrajectory, history.OpenMember:
 		s.created = true
 	case history.CloseTrajectory:
 		s.stopped = true

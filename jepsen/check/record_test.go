@@ -45,6 +45,7 @@ func healthy(t testing.TB, rounds int) *history.Record {
 	}
 	p.own([]string{"s1", "s2", "s3"})
 	p.own(nil)
+	p.note(history.WatchBegan)
 	p.commit(&logv1.Command{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{ClusterId: "c", Level: uint32(state.LevelResizing)}}})
 	p.register("n1")
 	p.register("n2")
@@ -58,7 +59,6 @@ func healthy(t testing.TB, rounds int) *history.Record {
 	}
 	p.finish()
 	beside(p.rec)
-	trainedBeside(p.rec)
 	scoredBeside(p.rec)
 	return p.rec
 }
@@ -96,6 +96,9 @@ func (p *play) round(round, rounds int) {
 	}
 	p.changeQuota(round)
 	p.train(round)
+	if round%5 == 2 {
+		p.list()
+	}
 	p.read(1 + p.draw.Uint64N(uint64(len(p.names))))
 	p.drain(round)
 	for _, k := range p.running() {
@@ -147,6 +150,13 @@ func (p *play) follow(s *state.State) {
 		}
 	}
 	p.seen = s.Meta().Revision
+}
+
+// note has all watchers note where they are.
+func (p *play) note(kind history.WatchKind) {
+	for i, server := range p.rec.Servers {
+		p.rec.WatchNotes = append(p.rec.WatchNotes, history.WatchNote{Watcher: i, Server: server, At: p.now, Kind: kind, Revision: p.seen})
+	}
 }
 
 func (p *play) execute(s *state.State, a *state.Attempt) {
@@ -234,6 +244,21 @@ func (p *play) read(action uint64) {
 	p.rec.Ops = append(p.rec.Ops, op)
 }
 
+// list reads the first live actions.
+func (p *play) list() {
+	op := history.Op{Client: 3, Verb: history.List, Server: "s2", Start: p.now, End: p.now + second/200, Outcome: history.OK}
+	p.machine.View(func(s *state.State) {
+		op.Revision = s.Meta().Revision
+		s.Actions(0, func(a *state.Action) bool {
+			if !a.State.Final() {
+				op.IDs = append(op.IDs, uint64(a.ID))
+			}
+			return true
+		})
+	})
+	p.rec.Ops = append(p.rec.Ops, op)
+}
+
 func (p *play) drain(round int) {
 	if round%8 != 3 && round%8 != 5 {
 		return
@@ -279,7 +304,7 @@ func (p *play) lose(node string) {
 			p.stopEngine(k)
 		}
 	}
-	p.rec.Faults = append(p.rec.Faults, history.Fault{Name: "agent-kill", Target: []string{node}, Start: p.now, Happened: "exited by SIGKILL"})
+	p.rec.Faults = append(p.rec.Faults, history.Fault{Name: "agent-kill", Target: []string{node}, Start: p.now, End: p.now + second/2, Whole: p.now + second/2, Happened: "exited by SIGKILL"})
 	p.now += second
 	var incarnation uint64
 	p.machine.View(func(s *state.State) { incarnation = s.NodeByName(node).Incarnation })
@@ -288,6 +313,7 @@ func (p *play) lose(node string) {
 
 func (p *play) sample() {
 	p.rec.Samples = append(p.rec.Samples, p.samples()...)
+	p.note(history.WatchTold)
 }
 
 func (p *play) samples() (all []history.Sample) {
@@ -304,9 +330,12 @@ func (p *play) samples() (all []history.Sample) {
 
 // finish heals, lets everything end and collects.
 func (p *play) finish() {
-	p.rec.Healing.Healed = p.now
+	p.trainBeside()
+	p.rec.Healing.Stopped = p.now
+	op := history.Op{Client: 4, Verb: history.Drain, Node: "n1", Start: p.now, Outcome: history.OK}
 	p.commit(&logv1.Command{Verb: &logv1.Command_DrainNode{DrainNode: &logv1.DrainNode{Name: "n1"}}})
-	p.rec.Healing.FirstCommit = p.now
+	op.End = p.now
+	p.rec.Ops = append(p.rec.Ops, op)
 	for waiting := 1; len(p.live)+waiting > 0; p.machine.View(func(s *state.State) { waiting = s.Counts().Queued }) {
 		p.now += second / 2
 		p.commit(&logv1.Command{Verb: &logv1.Command_DrainNode{DrainNode: &logv1.DrainNode{Name: "n1"}}})
@@ -315,7 +344,8 @@ func (p *play) finish() {
 		}
 	}
 	p.endJobs()
-	p.rec.Healing.Settled = p.now
+	p.rec.Healing.Settled, p.rec.Healing.Revision = p.now, p.seen
+	p.note(history.WatchTold)
 	p.machine.View(func(s *state.State) {
 		s.Actions(0, func(a *state.Action) bool {
 			p.rec.Final = append(p.rec.Final, history.Action{ID: uint64(a.ID), State: stateName(uint8(a.State)), Attempt: a.Attempt, Name: p.names[a.ID-1]})

@@ -37,8 +37,10 @@ type truth struct {
 	turns    map[uint64]turnGrant
 	// engines are the declarations of each model's engine, in order. failing are those that have
 	// failed at least once on a node.
-	engines  map[string][]declared
-	failing  map[engineOn]bool
+	engines map[string][]declared
+	failing map[engineOn]bool
+	// lists are the first live actions, by the revision at which somebody listed them.
+	lists    map[uint64][]uint64
 	last     *state.State
 	findings findings
 	// late is what is wrong with how late turns were because of actions; empty: nothing.
@@ -115,8 +117,9 @@ type replayer struct {
 	watch   *late.Watch  // nil after it has found something
 	// twin starts anew from the machine's snapshot at every entry of renew; nil
 	// after it has differed.
-	twin  *fsm.Machine
-	renew []uint64
+	twin   *fsm.Machine
+	lister *lister
+	renew  []uint64
 	// said are the hashes that servers claimed, by index.
 	said map[uint64][]history.Sample
 	// names of states, which would be formatted for each event otherwise.
@@ -124,14 +127,15 @@ type replayer struct {
 }
 
 func replayLog(e *evidence) *truth {
-	t := &truth{ends: map[uint64]ending{}, grants: map[token]grant{}, accepted: map[string][]acceptance{}, turns: map[uint64]turnGrant{}, engines: map[string][]declared{}, failing: map[engineOn]bool{}, last: state.New()}
+	t := &truth{ends: map[uint64]ending{}, grants: map[token]grant{}, accepted: map[string][]acceptance{}, turns: map[uint64]turnGrant{}, engines: map[string][]declared{}, failing: map[engineOn]bool{}, lists: map[uint64][]uint64{}, last: state.New()}
 	entries := e.committed()
 	if len(entries) == 0 || entries[0].Index != 1 {
 		return t // the log does not reach back to its beginning
 	}
 	r := &replayer{
 		truth: t, machine: fsm.New(fsm.Options{}), twin: fsm.New(fsm.Options{}), model: model.New(), watch: late.New(),
-		renew: someIndexes(uint64(e.Seed), len(entries)), said: saidHashes(e.Record),
+		lister: newLister(e.Ops),
+		renew:  someIndexes(uint64(e.Seed), len(entries)), said: saidHashes(e.Record),
 	}
 	t.complete = true
 	for i, entry := range entries {
@@ -201,7 +205,7 @@ func (r *replayer) apply(entry history.Entry) bool {
 	return true
 }
 
-// learnEvents notes what happened to actions and turns, and what was granted.
+// learnEvents notes what happened to actions and turns, what was granted, and what is live.
 func (r *replayer) learnEvents(index uint64, s *state.State) {
 	newest := s.Meta().Revision
 	for r.revision++; r.revision <= newest; r.revision++ {
@@ -212,6 +216,7 @@ func (r *replayer) learnEvents(index uint64, s *state.State) {
 		if !ok || e.Kind != state.EventAction {
 			continue
 		}
+		r.lister.learn(s, e)
 		name := stateName(e.State)
 		r.events = append(r.events, history.WatchEvent{Revision: e.Revision, Action: e.Subject, State: name, Attempt: e.Attempt})
 		if state.ActionState(e.State).Final() {
@@ -226,6 +231,9 @@ func (r *replayer) learnEvents(index uint64, s *state.State) {
 		}
 	}
 	r.revision = newest
+	if ids, wanted := r.lister.list(newest); wanted && r.lists[newest] == nil {
+		r.lists[newest] = ids
+	}
 	r.learnResizes(s)
 }
 
@@ -302,7 +310,7 @@ func stateName(s uint8) string {
 // learnRequests notes which requests were accepted, and what they got.
 func (r *replayer) learnRequests(index uint64, commands []*logv1.Command, results []*logv1.Result, s *state.State) {
 	for i, c := range commands {
-		q := cmp.Or(c.GetSubmitActions().GetRequest(), c.GetOpenTrajectory().GetRequest(), c.GetAcquireTurn().GetRequest())
+		q := cmp.Or(c.GetSubmitActions().GetRequest(), c.GetOpenTrajectory().GetRequest(), c.GetCreateRollout().GetRequest(), c.GetAcquireTurn().GetRequest())
 		if q.GetId() == "" || i >= len(results) || results[i].Refusal != nil || results[i].Replayed {
 			continue
 		}

@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"testing"
 
+	logv1 "rota/api/gen/log/v1"
 	"rota/jepsen/history"
 )
 
-// trainedBeside adds what clients know of two rollouts: one whose samples grow too old, and one
-// whose samples do not. Each prompt has two samples, and each step gets one prompt.
-func trainedBeside(r *history.Record) {
+// trainBeside has clients make two rollouts: one whose samples grow too old, and one whose samples
+// do not. Each prompt has two samples, and each step gets one prompt. The log has the rollouts and
+// their trajectories.
+func (p *play) trainBeside() {
+	r := p.rec
 	now := int64(0)
 	add := func(op history.Op) {
 		now += second / 10
@@ -20,13 +23,17 @@ func trainedBeside(r *history.Record) {
 		r.Ops = append(r.Ops, op)
 	}
 	for i, policy := range []string{"coder", "browser"} {
-		rollout, age := uint64(101+i), []uint32{1, ageless}[i]
+		age := []uint32{1, ageless}[i]
+		rollout := p.commit(&logv1.Command{Verb: &logv1.Command_CreateRollout{CreateRollout: &logv1.CreateRollout{
+			Request: &logv1.Request{Id: policy, Digest: 1}, Name: policy, Policy: policy, Groups: 3, SamplesPerGroup: 2, Staleness: age,
+		}}}).FirstId
 		add(history.Op{Verb: history.CreateRollout, RequestID: policy, Policy: policy, Need: 2, Staleness: age, IDs: []uint64{rollout}})
 		for step := range uint64(3) {
 			var batch []history.TrainSample
 			for n := range uint64(2) {
-				id := 1000*rollout + 10*step + n
-				add(history.Op{Verb: history.OpenMember, RequestID: fmt.Sprint(policy, id), Target: rollout, Prompt: uint32(step), IDs: []uint64{id}})
+				request := fmt.Sprint(policy, step, n)
+				id := p.openMember(request, rollout, uint32(step))
+				add(history.Op{Verb: history.OpenMember, RequestID: request, Target: rollout, Prompt: uint32(step), IDs: []uint64{id}, State: "PENDING"})
 				generatedFor(add, policy, id, step)
 				add(history.Op{Verb: history.PutSample, Target: id, Reward: float64(id), Outcome: history.Unknown})
 				add(history.Op{Verb: history.PutSample, Target: id, Reward: float64(id), Accepted: true})
@@ -38,6 +45,12 @@ func trainedBeside(r *history.Record) {
 			add(history.Op{Verb: history.PublishVersion, Policy: policy, Version: step + 1})
 		}
 	}
+}
+
+func (p *play) openMember(request string, rollout uint64, prompt uint32) (id uint64) {
+	return p.commit(&logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{
+		Request: &logv1.Request{Id: request, Digest: 1}, Name: request, Rollout: &logv1.RolloutMembership{RolloutId: rollout, Group: prompt},
+	}}}).FirstId
 }
 
 // batchOf finds the first answer of a step of a policy.
@@ -76,7 +89,7 @@ var brokenSamples = []caseOf{
 		first := batchOf(t, r, "browser", 1).Batch
 		bothAnswers(t, r, "browser", 2, func([]history.TrainSample) []history.TrainSample { return first })
 	}},
-	{"samples", "a prompt for two steps", "prompt 0 of rollout 102 was given to two steps", func(t *testing.T, r *history.Record) {
+	{"samples", "a prompt for two steps", "prompt 0 of rollout 2 was given to two steps", func(t *testing.T, r *history.Record) {
 		bothAnswers(t, r, "browser", 2, func(b []history.TrainSample) []history.TrainSample {
 			b[0].Prompt = 0
 			return b
@@ -96,7 +109,7 @@ var brokenSamples = []caseOf{
 			}
 		}
 	}},
-	{"samples", "a sample of another prompt", "was given as one of prompt 7 of rollout 101", func(t *testing.T, r *history.Record) {
+	{"samples", "a sample of another prompt", "was given as one of prompt 7 of rollout 1", func(t *testing.T, r *history.Record) {
 		bothAnswers(t, r, "coder", 1, func(b []history.TrainSample) []history.TrainSample {
 			b[0].Prompt, b[1].Prompt = 7, 7
 			return b

@@ -47,7 +47,7 @@ func turns(e *evidence, f *findings) {
 	endedTurns(e, f)
 	toldOfLosses(e, f)
 	nothingReserved(e, f)
-	if t := e.truth(); t.late != "" {
+	if t, _ := e.whole(f); t.late != "" {
 		f.add(nil, "%s", t.late)
 	}
 }
@@ -97,8 +97,8 @@ type turnGrant struct {
 
 // grantedTurns: the log has a grant for each holding.
 func grantedTurns(e *evidence, f *findings) {
-	t := e.truth()
-	if !t.complete {
+	t, whole := e.whole(f)
+	if !whole {
 		return
 	}
 	for _, h := range e.Holdings {
@@ -117,12 +117,13 @@ func endedTurns(e *evidence, f *findings) {
 		return // the run was broken off, and nobody looked
 	}
 	in := make(map[uint64]history.Turn, len(e.Turns))
+	log, whole := e.whole(f)
 	for _, t := range e.Turns {
 		in[t.ID] = t
 		if !turnOver(t.State) {
 			f.add([]string{describeTurn(t)}, "turn %d never ended", t.ID)
 		}
-		if g := e.truth().turns[t.ID]; e.truth().complete && (g.state != t.State || g.token != t.Token) {
+		if g := log.turns[t.ID]; whole && (g.state != t.State || g.token != t.Token) {
 			f.add([]string{describeTurn(t)}, "turn %d is %s with token %d in the end, by the log it is %s with token %d", t.ID, t.State, t.Token, g.state, g.token)
 		}
 	}
@@ -158,8 +159,8 @@ func turnOver(state string) bool {
 // nothingReserved: when all jobs are gone, so is what was reserved for them. That they
 // are gone is for recovery to say.
 func nothingReserved(e *evidence, f *findings) {
-	t := e.truth()
-	if !t.complete || e.Healing.Settled == 0 || t.last.JobCount() > 0 {
+	t, whole := e.whole(f)
+	if !whole || e.Healing.Settled == 0 || t.last.JobCount() > 0 {
 		return
 	}
 	t.last.Reservations(func(r *state.Reservation) bool {

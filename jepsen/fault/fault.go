@@ -57,6 +57,8 @@ type Injection struct {
 	Start  int64
 	Target []string
 	Detail string
+	// Window is the failpoint at which a process died.
+	Window string
 	// LeaderKilled: what follows is a failover.
 	LeaderKilled bool
 	// End undoes the fault and says how it is known that it happened. It must be
@@ -106,7 +108,7 @@ func Inject(ctx context.Context, w *World, f Fault, hold time.Duration) error {
 	proof, err := inj.End(mend)
 	entry := history.Fault{
 		Name: f.Name, Target: inj.Target, Start: inj.Start, End: w.Record.Now(),
-		Happened: proof, Detail: inj.Detail, LeaderKilled: inj.LeaderKilled,
+		Happened: proof, Detail: inj.Detail, Window: inj.Window, LeaderKilled: inj.LeaderKilled,
 	}
 	if err != nil {
 		entry.Detail = errors.Join(errors.New(entry.Detail), err).Error()

@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"rota/api/client"
+	"rota/internal/failpoint"
 	"rota/internal/process"
 	"rota/jepsen/cluster"
 	"rota/jepsen/history"
@@ -143,5 +147,43 @@ func TestWhatBecameOfAChange(t *testing.T) {
 		if got != test.want || (err == nil) != test.done {
 			t.Errorf("%s: %s, %v; want %s", test.name, got, err, test.want)
 		}
+	}
+}
+
+// TestWindowsAreThoseOfTheMember: a server has other windows than an agent, and those come first at
+// which no process has died yet.
+func TestWindowsAreThoseOfTheMember(t *testing.T) {
+	w := newWorld()
+	server, agent := &cluster.Member{}, &cluster.Member{}
+	w.Cluster = &cluster.Cluster{Servers: []*cluster.Member{server}, Agents: []*cluster.Member{agent}}
+	for member, all := range map[*cluster.Member][]string{server: failpoint.ServerNames(), agent: failpoint.AgentNames()} {
+		for _, name := range all[:len(all)-2] {
+			w.Record.AddFault(history.Fault{Name: "crash-point", Window: name})
+		}
+		got := w.windows(member)
+		first := slices.Sorted(slices.Values(got[:2]))
+		if !slices.Equal(first, slices.Sorted(slices.Values(all[len(all)-2:]))) {
+			t.Errorf("%q come first, which are not those without a hit", first)
+		}
+		slices.Sort(got)
+		if slices.Sort(all); !slices.Equal(got, all) {
+			t.Errorf("windows %q, want %q", got, all)
+		}
+	}
+}
+
+// TestMoreWindowsAreArmedUntilOneIsHit: what is armed later is come by too, and nothing stays armed.
+func TestMoreWindowsAreArmedUntilOneIsHit(t *testing.T) {
+	dir, names := t.TempDir(), failpoint.ServerNames()
+	last := filepath.Join(dir, names[len(names)-1])
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	go until(ctx, time.Minute, func() bool { return os.Rename(last, last+".hit") == nil })
+	hit, err := comeBy(ctx, dir, names)
+	if err != nil || hit != names[len(names)-1] {
+		t.Errorf("hit %q, %v", hit, err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("left %v, %v", left, err)
 	}
 }

@@ -27,7 +27,7 @@ const (
 	GetTrajectory   Verb = "get-trajectory"
 	Drain           Verb = "drain"           // Inputs Node, Draining
 	GetNode         Verb = "get-node"        // Input Node; outputs Draining, Incarnation, State
-	List            Verb = "list"            // Outputs IDs, Revision
+	List            Verb = "list"            // Outputs IDs, Revision, More
 	Status          Verb = "status"          // Outputs Revision
 	CreateQuota     Verb = "create-quota"    // Inputs Quota, Limit, Keys, WindowNS
 	UpdateQuota     Verb = "update-quota"    // Inputs Quota, Limit, Keys; 0: as it is
@@ -42,7 +42,7 @@ const (
 	RemoveEngine    Verb = "remove-engine"   // Input Model
 	CreateRollout   Verb = "create-rollout"  // Inputs RequestID, Policy, Need, Staleness; outputs IDs (one), Replayed
 	CloseRollout    Verb = "close-rollout"   // Input Target
-	OpenMember      Verb = "open-member"     // Inputs RequestID, Target (a rollout), Prompt; outputs IDs (one), Replayed
+	OpenMember      Verb = "open-member"     // Inputs RequestID, Target (a rollout), Prompt; outputs IDs (one), Replayed, State, Node
 	PutSample       Verb = "put-sample"      // Inputs Target (a trajectory), Reward; outputs Accepted, State
 	GetBatch        Verb = "get-batch"       // Inputs Policy, Step, Need; outputs Batch, Replayed
 	PublishVersion  Verb = "publish-version" // Inputs Policy, Version
@@ -72,6 +72,8 @@ type Op struct {
 	Outcome Outcome `json:"outcome"`
 	// Error is the reason of an ErrorDetail, such as NOT_FOUND, or else the text.
 	Error string `json:"error,omitempty"`
+	// Refused: the call failed because of what the replicated state is.
+	Refused bool `json:"refused,omitempty"`
 
 	RequestID string `json:"request_id,omitempty"`
 	// Retry: the action may be repeated when its attempt is lost.
@@ -116,12 +118,14 @@ type Op struct {
 	Text     string   `json:"text,omitempty"`
 	Versions []uint64 `json:"versions,omitempty"`
 
-	IDs         []uint64 `json:"ids,omitempty"`
-	Replayed    bool     `json:"replayed,omitempty"`
-	State       string   `json:"state,omitempty"` // QUEUED, RUNNING, SUCCEEDED, ..., without prefix
-	Attempt     uint32   `json:"attempt,omitempty"`
-	Incarnation uint64   `json:"incarnation,omitempty"`
-	Revision    uint64   `json:"revision,omitempty"`
+	IDs []uint64 `json:"ids,omitempty"`
+	// More: another page follows.
+	More        bool   `json:"more,omitempty"`
+	Replayed    bool   `json:"replayed,omitempty"`
+	State       string `json:"state,omitempty"` // QUEUED, RUNNING, SUCCEEDED, ..., without prefix
+	Attempt     uint32 `json:"attempt,omitempty"`
+	Incarnation uint64 `json:"incarnation,omitempty"`
+	Revision    uint64 `json:"revision,omitempty"`
 	// Deleting: the job goes with the last of its turns.
 	Deleting bool `json:"deleting,omitempty"`
 }
@@ -273,6 +277,32 @@ type WatchEvent struct {
 	Resumed bool `json:"resumed,omitempty"`
 }
 
+// WatchKind is what a watcher noted.
+type WatchKind string
+
+// Kinds of notes.
+const (
+	// WatchBegan: a watcher asked for all events after Revision. If it had to list anew, Lost is
+	// the revision that it had come to, and Reason why the server did not go on from there.
+	WatchBegan WatchKind = "began"
+	// WatchResumed: the stream broke for Reason, and the watcher asks for what follows Revision,
+	// which it had come to.
+	WatchResumed WatchKind = "resumed"
+	// WatchTold: the server said that all events up to Revision were sent.
+	WatchTold WatchKind = "told"
+)
+
+// WatchNote is where a watcher stood at a time.
+type WatchNote struct {
+	Watcher  int       `json:"watcher"`
+	Server   string    `json:"server"`
+	At       int64     `json:"at"`
+	Kind     WatchKind `json:"kind"`
+	Revision uint64    `json:"revision"`
+	Lost     uint64    `json:"lost,omitempty"`
+	Reason   string    `json:"reason,omitempty"`
+}
+
 // Sample is what one server said about itself.
 type Sample struct {
 	At          int64  `json:"at"`
@@ -298,6 +328,10 @@ type Fault struct {
 	// did not, and the run is void.
 	Happened string `json:"happened"`
 	Detail   string `json:"detail,omitempty"`
+	// Whole is when all members were back after it and followed one leader, 0: never.
+	Whole int64 `json:"whole,omitempty"`
+	// Window is the failpoint at which a process died; empty: at none.
+	Window string `json:"window,omitempty"`
 	// LeaderKilled: from Start to the next acknowledged write is a failover.
 	LeaderKilled bool `json:"leader_killed,omitempty"`
 }
@@ -321,11 +355,12 @@ type Action struct {
 	Name    string `json:"name,omitempty"` // of the spec: the submission's request ID and number
 }
 
-// Healing is how the cluster came back after the last fault.
+// Healing is how the cluster came to rest after the last fault.
 type Healing struct {
-	Healed      int64 `json:"healed"`       // when the last fault was over
-	FirstCommit int64 `json:"first_commit"` // when the first write after that was answered, 0: never
-	Settled     int64 `json:"settled"`      // when all actions had ended and all nodes were up, 0: never
+	Stopped int64 `json:"stopped"` // when the load was told to end, after the last fault
+	Settled int64 `json:"settled"` // when all actions had ended and all nodes were up, 0: never
+	// Revision is that of the state when all had ended. Watchers were waited for to reach it.
+	Revision uint64 `json:"revision,omitempty"`
 	// Left is what should be gone and is not: processes, cgroups, attempts, held
 	// cores, open trajectories, jobs, turns and what is reserved; one line each.
 	Left []string `json:"left,omitempty"`
@@ -390,6 +425,7 @@ type Record struct {
 	Holdings       []Holding    `json:"-"`
 	Turns          []Turn       `json:"-"`
 	Watch          []WatchEvent `json:"-"`
+	WatchNotes     []WatchNote  `json:"-"`
 	Samples        []Sample     `json:"-"`
 	Faults         []Fault      `json:"faults"`
 	Members        []Member     `json:"members,omitempty"`

@@ -54,6 +54,11 @@ func (r *Recorder) AddWatch(events ...WatchEvent) {
 	r.Update(func(rec *Record) { rec.Watch = append(rec.Watch, events...) })
 }
 
+// AddWatchNote adds where a watcher stands, in the order in which it came there.
+func (r *Recorder) AddWatchNote(n WatchNote) {
+	r.Update(func(rec *Record) { rec.WatchNotes = append(rec.WatchNotes, n) })
+}
+
 // AddSample adds what a server said about itself.
 func (r *Recorder) AddSample(s Sample) {
 	r.Update(func(rec *Record) { rec.Samples = append(rec.Samples, s) })
@@ -95,6 +100,7 @@ func (r *Recorder) Record() *Record {
 		}
 	}
 	rec.Executions, rec.Watch = slices.Clone(rec.Executions), slices.Clone(rec.Watch)
+	rec.WatchNotes = slices.Clone(rec.WatchNotes)
 	rec.Servings = slices.Clone(rec.Servings)
 	rec.Holdings, rec.Turns = slices.Clone(rec.Holdings), slices.Clone(rec.Turns)
 	rec.Samples, rec.Faults = slices.Clone(rec.Samples), slices.Clone(rec.Faults)

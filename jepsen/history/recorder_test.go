@@ -70,15 +70,16 @@ func TestARecordIsLoadedAsItWasSaved(t *testing.T) {
 	})
 	r.Begin(Op{Verb: Drain, Node: "n", Draining: true, Server: "server-1", Error: "<&>"}).Finish(Unknown)
 	r.Begin(Op{Verb: OpenTrajectory, IDs: []uint64{1 << 63}, Replayed: true}).Finish(OK)
-	r.AddFault(Fault{Name: "kill", Target: []string{"server-1"}, Start: 1, End: 2, Happened: "exited by SIGKILL"})
+	r.AddFault(Fault{Name: "kill", Target: []string{"server-1"}, Start: 1, End: 2, Whole: 3, Happened: "exited by SIGKILL"})
 	r.AddMember(Member{Change: "add-voter", ID: "server-4", Outcome: OK})
 	r.AddSample(Sample{Server: "server-1", Hash: "00ff"})
 	r.AddTurnaround(Turnaround{Start: 1, End: 2, Action: 3, State: "SUCCEEDED", Attempt: 1})
 	r.AddWatch(WatchEvent{Revision: 9, Resumed: true})
+	r.AddWatchNote(WatchNote{Server: "server-1", Kind: WatchBegan, Revision: 9, Lost: 3, Reason: "REVISION_TOO_OLD"})
 	r.Update(func(rec *Record) {
 		rec.Executions = []Execution{{Action: 1, Cores: []int{0, 2}, Complete: true}}
 		rec.Final = []Action{{ID: 1, State: "LOST"}}
-		rec.Healing = Healing{Healed: 1, Left: []string{"a process"}}
+		rec.Healing = Healing{Stopped: 1, Left: []string{"a process"}}
 		rec.Hashes = []Sample{{HashIndex: 7}}
 		rec.Ends = []End{{Action: 1, Want: "a", Got: "b"}}
 		rec.Abuse = &Abuse{Start: 1, Tried: map[string]int{"a": 1}, Achieved: []string{"b"}, MemoryPeaks: map[string]uint64{"server-1": 2}}

@@ -23,6 +23,7 @@ const (
 	holdingsFile   = "holdings.jsonl"
 	turnsFile      = "turns.jsonl"
 	watchFile      = "watch.jsonl"
+	watchNotesFile = "watch-notes.jsonl"
 	samplesFile    = "samples.jsonl"
 	finalFile      = "final.jsonl"
 	ordinaryFile   = "turnarounds.jsonl"
@@ -47,6 +48,7 @@ func (rec *Record) Save(dir string) error {
 		writeLines(dir, holdingsFile, rec.Holdings),
 		writeLines(dir, turnsFile, rec.Turns),
 		writeLines(dir, watchFile, rec.Watch),
+		writeLines(dir, watchNotesFile, rec.WatchNotes),
 		writeLines(dir, samplesFile, rec.Samples),
 		writeLines(dir, finalFile, rec.Final),
 		writeLines(dir, ordinaryFile, rec.Turnarounds),
@@ -77,6 +79,7 @@ func Load(dir string) (*Record, error) {
 		readLines(dir, holdingsFile, &rec.Holdings),
 		readLines(dir, turnsFile, &rec.Turns),
 		readLines(dir, watchFile, &rec.Watch),
+		readLines(dir, watchNotesFile, &rec.WatchNotes),
 		readLines(dir, samplesFile, &rec.Samples),
 		readLines(dir, finalFile, &rec.Final),
 		readLines(dir, ordinaryFile, &rec.Turnarounds),

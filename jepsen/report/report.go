@@ -34,7 +34,7 @@ type Report struct {
 	// faults or not.
 	Operations int `json:"operations"`
 	NotOK      int `json:"not_ok"`
-	// UnderFaults is the time from the first fault to the last one's end.
+	// UnderFaults is the time from the first fault until the load ended.
 	UnderFaults Window          `json:"under_faults"`
 	Executions  int             `json:"executions"`
 	Failovers   []float64       `json:"failovers_ms,omitempty"`
@@ -72,9 +72,9 @@ func New(r *history.Record, verdicts []check.Verdict) *Report {
 	return rep
 }
 
-// underFaults looks at the time from the first fault until all were healed.
+// underFaults looks at the time from the first fault until the load ended.
 func underFaults(r *history.Record, first int64) Window {
-	last := r.Healing.Healed
+	last := r.Healing.Stopped
 	if last < first {
 		last = r.Duration
 	}

@@ -31,10 +31,10 @@ func record() *history.Record {
 		Scenario: "x", Seed: 7, Servers: []string{"a", "b", "c"}, Duration: 20 * second,
 		Ops: load(20*second, 5*second, 7*second),
 		Faults: []history.Fault{
-			{Name: "pause", Start: 12 * second, End: 13 * second, Happened: "stood still"},
-			{Name: "kill-leader", Start: 5 * second, End: 8 * second, Happened: "killed", LeaderKilled: true},
+			{Name: "pause", Start: 12 * second, End: 13 * second, Whole: 14 * second, Happened: "stood still"},
+			{Name: "kill-leader", Start: 5 * second, End: 8 * second, Happened: "killed", Window: "vote-split", LeaderKilled: true},
 		},
-		Healing: history.Healing{Healed: 13 * second, FirstCommit: 14 * second, Settled: 15 * second},
+		Healing: history.Healing{Stopped: 13 * second, Settled: 15 * second},
 	}
 }
 
@@ -53,6 +53,9 @@ func TestAReportSaysWhatClientsFeltAroundEachFault(t *testing.T) {
 	}
 	if kill.After.P50 != 10 || kill.After.P99 != 10 {
 		t.Errorf("after %+v", kill.After)
+	}
+	if kill.WriteAfter == nil || *kill.WriteAfter != 10 {
+		t.Errorf("the first write after the kill: %v", kill.WriteAfter)
 	}
 	if len(rep.Failovers) != 1 || *rep.FailoverP50 != 2010 || *rep.FailoverP99 != 2010 {
 		t.Errorf("failovers %v", rep.Failovers)
@@ -122,7 +125,7 @@ func TestReportsAreStoredAndSummedUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"VIOLATED", "seed 7", "stood still", "kill-leader", "3 VIOLATIONS", "event 4 came twice", "failover p50 2010 ms"} {
+	for _, want := range []string{"VIOLATED", "seed 7", "stood still", "kill-leader", "3 VIOLATIONS", "event 4 came twice", "failover p50 2010 ms", "vote-split 1", "in none of these: log-appended"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the report does not say %q:\n%s", want, text)
 		}

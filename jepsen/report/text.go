@@ -10,6 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"rota/internal/failpoint"
 	"rota/jepsen/check"
 	"rota/jepsen/history"
 )
@@ -47,6 +48,7 @@ func (r *Report) Write(w io.Writer) {
 	}
 	r.writeVoid(w)
 	r.writeFaults(w)
+	r.writeWindows(w)
 	r.writeRates(w)
 	r.writeAbuse(w)
 	r.writeHealing(w)
@@ -89,7 +91,7 @@ func table(w io.Writer, title string, rows func(row func(format string, args ...
 
 func (r *Report) writeFaults(w io.Writer) {
 	table(w, "faults", func(row func(string, ...any)) {
-		row("at s\tfor s\tfault\ttarget\thow it is known that it happened")
+		row("at s\tfor s\twrite after s\twhole after s\tfault\ttarget\thow it is known that it happened")
 		for _, a := range r.Faults {
 			f := a.Fault
 			lasted := "-"
@@ -103,9 +105,50 @@ func (r *Report) writeFaults(w io.Writer) {
 			if f.Detail != "" {
 				happened += " (" + f.Detail + ")"
 			}
-			row("%.2f\t%s\t%s\t%s\t%s", float64(f.Start)/1e9, lasted, f.Name, strings.Join(f.Target, " "), happened)
+			row("%.2f\t%s\t%s\t%s\t%s\t%s\t%s", float64(f.Start)/1e9, lasted, a.write(), whole(f), f.Name, strings.Join(f.Target, " "), happened)
 		}
 	})
+}
+
+// write is how long after the fault the first write was acknowledged.
+func (a *Around) write() string {
+	if a.WriteAfter == nil {
+		return "never"
+	}
+	return fmt.Sprintf("%.2f", *a.WriteAfter/1000)
+}
+
+// whole is how long after the fault all members were back.
+func whole(f history.Fault) string {
+	if f.Whole == 0 {
+		return "never"
+	}
+	return fmt.Sprintf("%.2f", float64(f.Whole-f.End)/1e9)
+}
+
+// writeWindows says at which failpoints processes died, and at which of all none did.
+func (r *Report) writeWindows(w io.Writer) {
+	hits := make(map[string]int)
+	for _, a := range r.Faults {
+		if a.Fault.Window != "" {
+			hits[a.Fault.Window]++
+		}
+	}
+	if len(hits) == 0 {
+		return
+	}
+	var hit, never []string
+	for _, name := range failpoint.Names() {
+		if n := hits[name]; n > 0 {
+			hit = append(hit, fmt.Sprintf("%s %d", name, n))
+		} else {
+			never = append(never, name)
+		}
+	}
+	fmt.Fprintf(w, "\nprocesses died in %d of %d windows: %s\n", len(hit), len(hit)+len(never), strings.Join(hit, ", "))
+	if len(never) > 0 {
+		fmt.Fprintf(w, "  in none of these: %s\n", strings.Join(never, ", "))
+	}
 }
 
 func (r *Report) writeRates(w io.Writer) {
@@ -127,16 +170,14 @@ func cells(v Window) string {
 
 func (r *Report) writeHealing(w io.Writer) {
 	h := r.Healing
-	if h.Healed == 0 {
+	if h.Stopped == 0 {
 		return
 	}
-	since := func(t int64) string {
-		if t == 0 {
-			return "never"
-		}
-		return fmt.Sprintf("after %.2f s", float64(t-h.Healed)/1e9)
+	settled := "never"
+	if h.Settled != 0 {
+		settled = fmt.Sprintf("after %.2f s", float64(h.Settled-h.Stopped)/1e9)
 	}
-	fmt.Fprintf(w, "\nafter healing: first commit %s, everything ended %s\n", since(h.FirstCommit), since(h.Settled))
+	fmt.Fprintf(w, "\nwithout load, everything ended %s\n", settled)
 	for _, left := range h.Left {
 		fmt.Fprintf(w, "  left behind: %s\n", left)
 	}
@@ -145,7 +186,7 @@ func (r *Report) writeHealing(w io.Writer) {
 func (r *Report) writeVerdicts(w io.Writer) {
 	table(w, "checkers", func(row func(string, ...any)) {
 		for _, v := range r.Verdicts {
-			row("%s\t%s\t%d checked%s", v.Checker, word(v), v.Checked, prefixed("; ", v.Skipped))
+			row("%s\t%s\t%d checked%s%s", v.Checker, word(v), v.Checked, prefixed("; ", v.Skipped), prefixed("; in part: ", v.Partly))
 		}
 	})
 	for _, v := range r.Verdicts {

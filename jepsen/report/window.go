@@ -29,6 +29,9 @@ type Around struct {
 	Before Window        `json:"before"`
 	During Window        `json:"during"`
 	After  Window        `json:"after"`
+	// WriteAfter is how long after its end the first write that began then was
+	// acknowledged, in milliseconds; nil: none was.
+	WriteAfter *float64 `json:"write_after_ms"`
 }
 
 // around cuts the run at its faults. Neighbours are kept out of the windows
@@ -51,11 +54,17 @@ func around(ops []history.Op, faults []history.Fault, end int64) []Around {
 				to = min(to, other.Start)
 			}
 		}
+		var write *float64
+		if first := history.FirstWrite(ops, stop); first > 0 {
+			took := millis(first - stop)
+			write = &took
+		}
 		all = append(all, Around{
-			Fault:  f,
-			Before: window(ended, max(from, 0), f.Start),
-			During: window(ended, f.Start, stop),
-			After:  window(ended, stop, max(min(to, end), stop)),
+			WriteAfter: write,
+			Fault:      f,
+			Before:     window(ended, max(from, 0), f.Start),
+			During:     window(ended, f.Start, stop),
+			After:      window(ended, stop, max(min(to, end), stop)),
 		})
 	}
 	return all
@@ -88,29 +97,11 @@ func window(ended []history.Op, from, to int64) Window {
 // has none.
 func failovers(ops []history.Op, faults []history.Fault) (took []int64) {
 	for _, f := range faults {
-		if !f.LeaderKilled {
-			continue
-		}
-		first := int64(0)
-		for _, op := range ops {
-			if op.Start >= f.Start && op.Outcome == history.OK && writes(op.Verb) && (first == 0 || op.End < first) {
-				first = op.End
-			}
-		}
-		if first > 0 {
+		if first := history.FirstWrite(ops, f.Start); f.LeaderKilled && first > 0 {
 			took = append(took, first-f.Start)
 		}
 	}
 	return took
-}
-
-// writes reports whether a call that succeeded has committed something.
-func writes(v history.Verb) bool {
-	switch v {
-	case history.Submit, history.Cancel, history.OpenTrajectory, history.CloseTrajectory, history.Drain:
-		return true
-	}
-	return false
 }
 
 func millis(ns int64) float64 { return float64(ns/1000) / 1000 }

@@ -49,9 +49,9 @@ func (r *run) play(ctx context.Context, faults []fault.Fault) error {
 	if err == nil {
 		err = r.breakIt(ctx, faults)
 	}
-	healed := r.world.Record.Now()
+	stopped := r.world.Record.Now()
 	if err = errors.Join(err, load.stop()); err == nil {
-		err = r.settle(ctx, healed)
+		err = r.settle(ctx, stopped)
 	}
 	return errors.Join(err, watch.stop())
 }
@@ -81,6 +81,7 @@ func (r *run) breakIt(ctx context.Context, faults []fault.Fault) error {
 				r.stuck = append(r.stuck, fmt.Sprintf("after %s the cluster was not whole again in %v: %v", f.Name, backMax, err))
 				return ctx.Err()
 			}
+			r.world.Record.Update(func(rec *history.Record) { rec.Faults[len(rec.Faults)-1].Whole = r.world.Record.Now() })
 			if err := backoff.Sleep(ctx, r.Scenario.pause()); err != nil {
 				return err
 			}
@@ -108,7 +109,7 @@ func (r *run) healthy(ctx context.Context) error {
 }
 
 // settle waits until everything has ended, and asks for the outcome.
-func (r *run) settle(ctx context.Context, healed int64) error {
+func (r *run) settle(ctx context.Context, stopped int64) error {
 	r.Log("%6.1f s  settling", time.Since(r.started).Seconds())
 	most := r.Limits.SettleMax
 	if most == 0 {
@@ -117,7 +118,7 @@ func (r *run) settle(ctx context.Context, healed int64) error {
 	ctx, cancel := context.WithTimeout(ctx, most+settleSlack)
 	defer cancel()
 	var err error
-	r.final, r.healing, err = workload.Settle(ctx, r.env, healed)
+	r.final, r.healing, err = workload.Settle(ctx, r.env, stopped)
 	r.healing.Left = append(r.stuck, r.healing.Left...)
 	if err != nil {
 		r.healing.Left = append(r.healing.Left, err.Error())

@@ -52,7 +52,7 @@ func (w *worker) list(ctx context.Context) history.Op {
 		for _, a := range resp.GetActions() {
 			op.IDs = append(op.IDs, a.Id)
 		}
-		op.Revision = resp.GetRevision()
+		op.Revision, op.More = resp.GetRevision(), resp.GetNextPageToken() != ""
 		return err
 	})
 }

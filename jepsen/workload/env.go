@@ -45,6 +45,7 @@ type Env struct {
 	known             known
 	clock             logClock
 	clients, watchers atomic.Int64
+	watched           positions
 	// serves: engines were declared, which are to be brought to rest.
 	serves atomic.Bool
 	// trains: there were rollouts, whose groups are to be given to steps.

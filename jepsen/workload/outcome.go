@@ -30,6 +30,10 @@ var refusalReasons = []string{
 	"REQUEST_EXPIRED",
 }
 
+// stateCodes are those of refusals that depend on the replicated state. A server that cannot
+// reach a leader, or is busy, gives others.
+var stateCodes = []connect.Code{connect.CodeNotFound, connect.CodeAlreadyExists, connect.CodeFailedPrecondition}
+
 // leaderless are the reasons of servers that know of no leader. Another one may.
 var leaderless = []string{"NO_LEADER", "NO_QUORUM", "NOT_A_MEMBER"}
 
@@ -54,6 +58,13 @@ func judge(err error) (outcome history.Outcome, reason string) {
 
 func refused(err error, detail *rotav1.ErrorDetail) bool {
 	return slices.Contains(refusalCodes, connect.CodeOf(err)) || slices.Contains(refusalReasons, detail.Reason)
+}
+
+// refusedByState reports whether a server looked at the replicated state and refused the call
+// because of it.
+func refusedByState(err error) bool {
+	detail := client.Detail(err)
+	return detail != nil && slices.Contains(stateCodes, connect.CodeOf(err)) && !slices.Contains(refusalReasons, detail.Reason)
 }
 
 // neverSent reports whether there was no connection that the call could have

@@ -64,6 +64,27 @@ func TestOnlyWhatWasNotDoneCountsAsFailed(t *testing.T) {
 	}
 }
 
+func TestOnlyTheStateRefuses(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{detailed(connect.CodeNotFound, "ACTION_NOT_FOUND"), true},
+		{detailed(connect.CodeAlreadyExists, "JOB_EXISTS"), true},
+		{detailed(connect.CodeFailedPrecondition, "ROLLOUT_CLOSED"), true},
+		{detailed(connect.CodeUnavailable, "NO_LEADER"), false},
+		{detailed(connect.CodeFailedPrecondition, "NOT_A_MEMBER"), false},
+		{detailed(connect.CodeResourceExhausted, "OVERLOADED"), false},
+		{connect.NewError(connect.CodeUnavailable, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), false},
+		{connect.NewError(connect.CodeNotFound, errors.New("from a proxy")), false},
+	} {
+		if got := refusedByState(c.err); got != c.want {
+			t.Errorf("%v: refused by the state %v, want %v", c.err, got, c.want)
+		}
+	}
+}
+
 // alone is an Env with servers and nothing else.
 func alone(addrs ...string) *Env {
 	env := &Env{Record: history.NewRecorder(history.Record{}), CallTimeout: 100 * time.Millisecond}

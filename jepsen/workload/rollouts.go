@@ -204,6 +204,7 @@ func (w *worker) joinRollout(ctx context.Context, q *rotav1.OpenTrajectoryReques
 		resp, err := c.trajectories.OpenTrajectory(ctx, q)
 		if err == nil {
 			op.IDs, op.Replayed = []uint64{resp.Trajectory.Id}, resp.Replayed
+			op.State, op.Node = trajectoryState(resp.Trajectory), resp.Trajectory.Node
 		}
 		return err
 	})

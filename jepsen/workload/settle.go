@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"rota/api/backoff"
@@ -26,15 +27,17 @@ type settler struct {
 	declared []string
 	// heard are the last steps of policies whose batches are known.
 	heard map[string]uint64
+	// revision is that of the last list of actions.
+	revision uint64
 }
 
-// Settle brings a cluster to rest after all workloads have ended and everything
-// was healed, which was at a time of the record's clock. It ends what nothing
+// Settle brings a cluster to rest after everything was healed and all workloads were told to
+// end, which was at a time of the record's clock. It ends what nothing
 // else would end: held actions, open trajectories, drains, jobs. When all actions have
 // ended and all nodes are up and free, it lists all actions. What is in the way
 // of that when ctx is done is told by Healing.Left.
-func Settle(ctx context.Context, env *Env, healed int64) (final []history.Action, healing history.Healing, err error) {
-	healing.Healed = healed
+func Settle(ctx context.Context, env *Env, stopped int64) (final []history.Action, healing history.Healing, err error) {
+	healing.Stopped = stopped
 	if len(env.Servers) == 0 {
 		return nil, healing, errNoServers
 	}
@@ -50,7 +53,7 @@ func Settle(ctx context.Context, env *Env, healed int64) (final []history.Action
 	defer http.CloseIdleConnections()
 	s := &settler{worker: env.newWorker(conns), api: api, heard: map[string]uint64{}}
 
-	if healing.FirstCommit, err = s.firstCommit(ctx); err != nil {
+	if err = s.firstCommit(ctx); err != nil {
 		return nil, healing, err
 	}
 	for _, look := range []func(context.Context) ([]string, error){s.rest, s.noEngines} {
@@ -62,8 +65,31 @@ func Settle(ctx context.Context, env *Env, healed int64) (final []history.Action
 	if err = s.finalTurns(ctx); err != nil {
 		return nil, healing, err
 	}
-	final, err = s.final(ctx)
-	return final, healing, err
+	if final, err = s.final(ctx); err != nil {
+		return final, healing, err
+	}
+	healing.Revision = s.revision
+	return final, healing, s.watchersArrive(ctx)
+}
+
+// arriveMax is how long watchers may take to come to the last revision. A server tells them
+// every 5 s how far they are; a stream that broke without a word takes some seconds more.
+const arriveMax = 15 * time.Second
+
+// watchersArrive waits until the watchers at all members have come to the last revision. The
+// checker says which have not.
+func (s *settler) watchersArrive(ctx context.Context) error {
+	members, err := s.env.members(ctx)
+	if err != nil {
+		return err
+	}
+	behind := func(m Server) bool { return s.env.watched.behind(m.ID, s.revision) }
+	for until := time.Now().Add(arriveMax); time.Now().Before(until) && slices.ContainsFunc(members, behind); {
+		if err := backoff.Sleep(ctx, settlePause); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // untilNothing looks until nothing is left.
@@ -88,16 +114,16 @@ func (env *Env) library() (*client.Client, error) {
 	return client.New(client.Config{Addrs: addrs, TLS: env.TLS})
 }
 
-// firstCommit writes until a write is acknowledged, and returns when that was.
-func (s *settler) firstCommit(ctx context.Context) (at int64, err error) {
+// firstCommit writes until a write is acknowledged.
+func (s *settler) firstCommit(ctx context.Context) error {
 	q := s.env.newHeld(ctx, s.worker)
 	for {
 		op := s.submit(ctx, q)
 		if op.Outcome == history.OK {
-			return op.End, nil
+			return nil
 		}
 		if backoff.Sleep(ctx, 20*time.Millisecond) != nil {
-			return 0, fmt.Errorf("nothing was committed after the healing: the last error is %s: %w", op.Error, ctx.Err())
+			return fmt.Errorf("nothing was committed after the healing: the last error is %s: %w", op.Error, ctx.Err())
 		}
 		s.roam()
 	}
@@ -150,7 +176,7 @@ func (s *settler) cancelAll(ctx context.Context, ids []uint64) {
 		_, err := c.actions.CancelActions(ctx, &rotav1.CancelActionsRequest{Ids: ids})
 		for _, call := range calls {
 			outcome, reason := judge(err)
-			call.Error = reason
+			call.Error, call.Refused = reason, refusedByState(err)
 			call.Finish(outcome)
 		}
 		return err
@@ -235,6 +261,7 @@ func (s *settler) each(ctx context.Context, states []rotav1.ActionState, visit f
 		for _, a := range page.Actions {
 			visit(a)
 		}
+		s.revision = page.Revision
 		if req.PageToken = page.NextPageToken; req.PageToken == "" {
 			return nil
 		}

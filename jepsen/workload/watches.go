@@ -45,14 +45,32 @@ func watches(ctx context.Context, env *Env, _ float64) error {
 }
 
 func (w *watcher) run(ctx context.Context) {
+	defer w.env.watched.leave(w.conn.id)
+	w.note(history.WatchNote{Kind: history.WatchBegan, Revision: w.after})
 	for ctx.Err() == nil {
-		err := w.stream(ctx)
-		w.resumed = true
-		if detail := client.Detail(err); detail.GetRevision() > 0 {
-			w.id, w.after, w.resumed = int(w.env.watchers.Add(1)), detail.Revision, false
-		}
+		w.goOn(w.stream(ctx))
 		_ = backoff.Sleep(ctx, watchPause)
 	}
+}
+
+// goOn decides where the next stream begins after one has ended.
+func (w *watcher) goOn(err error) {
+	_, reason := judge(err)
+	if detail := client.Detail(err); detail.GetRevision() > 0 {
+		lost := w.after
+		w.id, w.after, w.resumed = int(w.env.watchers.Add(1)), detail.Revision, false
+		w.note(history.WatchNote{Kind: history.WatchBegan, Revision: w.after, Lost: lost, Reason: reason})
+		return
+	}
+	w.resumed = true
+	w.note(history.WatchNote{Kind: history.WatchResumed, Revision: w.after, Reason: reason})
+}
+
+// note records where the watcher stands.
+func (w *watcher) note(n history.WatchNote) {
+	n.Watcher, n.Server, n.At = w.id, w.conn.id, w.env.Record.Now()
+	w.env.Record.AddWatchNote(n)
+	w.env.watched.move(w.conn.id, n.Revision)
 }
 
 // stream follows one stream to its end.
@@ -82,4 +100,38 @@ func (w *watcher) received(m *rotav1.WatchActionsResponse) {
 	}
 	w.env.Record.AddWatch(events...)
 	w.after = m.Revision
+	if n := len(events); n == 0 || events[n-1].Revision < m.Revision {
+		w.note(history.WatchNote{Kind: history.WatchTold, Revision: m.Revision})
+	} else {
+		w.env.watched.move(w.conn.id, m.Revision)
+	}
+}
+
+// positions are the revisions that the watchers at servers have come to.
+type positions struct {
+	mu sync.Mutex
+	of map[string]uint64 // by server
+}
+
+func (p *positions) move(server string, revision uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of == nil {
+		p.of = make(map[string]uint64)
+	}
+	p.of[server] = revision
+}
+
+func (p *positions) leave(server string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.of, server)
+}
+
+// behind reports whether a watcher follows this server and has not come to a revision.
+func (p *positions) behind(server string, revision uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, follows := p.of[server]
+	return follows && at < revision
 }

@@ -14,6 +14,7 @@ import (
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/httpx"
+	"rota/jepsen/history"
 )
 
 // broken streams two events and is cut off. After the second time it no longer
@@ -70,6 +71,7 @@ func TestAWatcherGoesOnWhereItWas(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+	checkNotes(t, env.Record.Record().WatchNotes)
 	events := env.Record.Record().Watch
 	for i, want := range []struct {
 		watcher  int
@@ -84,5 +86,39 @@ func TestAWatcherGoesOnWhereItWas(t *testing.T) {
 			e.Action != 7 || e.Attempt != 1 || e.State != "RUNNING" || e.Server != "server-1" {
 			t.Errorf("event %d: %+v, want %+v", i, e, want)
 		}
+	}
+}
+
+// checkNotes: a watcher notes each stream, and what it is told.
+func checkNotes(t *testing.T, notes []history.WatchNote) {
+	t.Helper()
+	for i, want := range []history.WatchNote{
+		{Watcher: 1, Kind: history.WatchBegan},
+		{Watcher: 1, Kind: history.WatchTold, Revision: 5},
+		{Watcher: 1, Kind: history.WatchResumed, Revision: 5, Reason: "unavailable: cut off"},
+		{Watcher: 1, Kind: history.WatchTold, Revision: 10},
+		{Watcher: 1, Kind: history.WatchResumed, Revision: 10, Reason: "unavailable: cut off"},
+		{Watcher: 2, Kind: history.WatchBegan, Revision: 100, Lost: 10, Reason: "REVISION_TOO_OLD"},
+	} {
+		if i >= len(notes) {
+			t.Fatalf("%d notes were recorded", len(notes))
+		}
+		got := notes[i]
+		if want.Server, want.At = "server-1", got.At; got != want {
+			t.Errorf("note %d: %+v, want %+v", i, got, want)
+		}
+	}
+}
+
+func TestWatchersAreWaitedFor(t *testing.T) {
+	var p positions
+	if p.behind("server-1", 7) {
+		t.Error("a server without a watcher is waited for")
+	}
+	if p.move("server-1", 6); !p.behind("server-1", 7) || p.behind("server-1", 6) {
+		t.Error("a watcher at revision 6 is to come to 7, not to 6")
+	}
+	if p.leave("server-1"); p.behind("server-1", 7) {
+		t.Error("a watcher that has ended is waited for")
 	}
 }

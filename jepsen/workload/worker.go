@@ -93,7 +93,7 @@ func (w *worker) call(ctx context.Context, op history.Op, do func(context.Contex
 	defer cancel()
 	err := do(ctx, c, &call.Op)
 	outcome, reason := judge(err)
-	call.Error = reason
+	call.Error, call.Refused = reason, refusedByState(err)
 	call.Finish(outcome)
 	w.learn(c, outcome, err)
 	return call.Op
