@@ -122,6 +122,21 @@ func failpoint(d *datadriven.TestData) func(stage) {
 	}
 }
 
+// noting notes at which decisions fail panics.
+func noting(fail func(stage), planted *[]model.Planted) func(stage) {
+	return func(s stage) {
+		defer func() {
+			if r := recover(); r != nil {
+				*planted = append(*planted, model.Planted{
+					Command: s.command, Pool: s.pool, Quota: s.quota, Group: s.group, Migration: s.migration, Rollout: s.rollout, Placement: s.placement,
+				})
+				panic(r)
+			}
+		}()
+		fail(s)
+	}
+}
+
 // entry applies commands and describes what came of them.
 func (s *story) entry(t rapid.TB, commands []*logv1.Command) string {
 	before, were := s.state.Meta().Revision, s.state
@@ -167,13 +182,17 @@ func (s *story) apply(t rapid.TB, commands ...*logv1.Command) []*logv1.Result {
 	s.index++
 	e := s.entryOf(commands)
 	before := s.state.Hash()
+	var planted []model.Planted
+	if s.fail != nil {
+		s.fail = noting(s.fail, &planted)
+	}
 	next, results, _ := apply(s.state.Copy, s.index, e, sched.Deciders(), s.fail)
 	if s.state.Hash() != before {
 		t.Fatal("applying an entry changed the state it started from")
 	}
 	s.twin, _, _ = apply(s.twin.Copy, s.index, e, schedtest.Deciders(nextLevel), s.fail)
 	if s.model != nil {
-		s.model.Planted = s.fail != nil
+		s.model.Planted = func(uint64) []model.Planted { return planted }
 		if err := s.model.Step(s.index, 0, e, results, next); err != nil {
 			t.Fatalf("the model does not agree: %v", err)
 		}
