@@ -111,17 +111,6 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 	return ""
 }
 
-func failpoint(d *datadriven.TestData) func(stage) {
-	pool, quota, group, placement := d.HasArg("pool"), d.HasArg("quota"), d.HasArg("group"), d.HasArg("placement")
-	migration, rollout := d.HasArg("migration"), d.HasArg("rollout")
-	command := !pool && !quota && !group && !placement && !migration && !rollout
-	return func(s stage) {
-		if pool && s.pool != 0 || quota && s.quota != 0 || group && s.group != 0 || placement && s.placement || migration && s.migration != 0 || rollout && s.rollout != 0 || command && s.command == 0 {
-			panic("planted")
-		}
-	}
-}
-
 // entry applies commands and describes what came of them.
 func (s *story) entry(t rapid.TB, commands []*logv1.Command) string {
 	before, were := s.state.Meta().Revision, s.state
@@ -167,13 +156,17 @@ func (s *story) apply(t rapid.TB, commands ...*logv1.Command) []*logv1.Result {
 	s.index++
 	e := s.entryOf(commands)
 	before := s.state.Hash()
+	var planted []model.Planted
+	if s.fail != nil {
+		s.fail = noting(s.fail, &planted)
+	}
 	next, results, _ := apply(s.state.Copy, s.index, e, sched.Deciders(), s.fail)
 	if s.state.Hash() != before {
 		t.Fatal("applying an entry changed the state it started from")
 	}
 	s.twin, _, _ = apply(s.twin.Copy, s.index, e, schedtest.Deciders(nextLevel), s.fail)
 	if s.model != nil {
-		s.model.Planted = s.fail != nil
+		s.model.Planted = func(uint64) []model.Planted { return planted }
 		if err := s.model.Step(s.index, 0, e, results, next); err != nil {
 			t.Fatalf("the model does not agree: %v", err)
 		}

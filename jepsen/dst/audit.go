@@ -1,12 +1,14 @@
 package dst
 
 import (
+	"cmp"
 	"fmt"
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
 	"rota/internal/sim"
 	"rota/jepsen/late"
+	"rota/jepsen/model"
 	"rota/sched"
 )
 
@@ -33,7 +35,15 @@ type audit struct {
 }
 
 func newAudit(w *World, o Options) *audit {
-	return &audit{w: w, model: o.Model(), late: late.New(), every: o.CheckEvery, ended: map[uint64]state.ActionState{}, endedTurns: map[uint64]bool{}}
+	a := &audit{w: w, late: late.New(), every: cmp.Or(o.CheckEvery, 16), ended: map[uint64]state.ActionState{}, endedTurns: map[uint64]bool{}}
+	if o.Model != nil {
+		a.model = o.Model()
+	} else {
+		m := model.New()
+		m.Planted = w.panicked
+		a.model = m
+	}
+	return a
 }
 
 // check looks at the state after an entry.

@@ -2,6 +2,7 @@ package dst
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"syscall"
@@ -52,13 +53,18 @@ type Summary struct {
 
 	Happened map[Kind]int `json:"-"`
 	CPU      float64      `json:"-"` // seconds
+
+	// Planned are the faults of all plans, and Partitioned says that nodes were to lose their
+	// leases in them.
+	Planned     map[Kind]int `json:"-"`
+	Partitioned bool         `json:"-"`
 }
 
 // Run simulates the seeds until all are done or ctx is.
 func (c Campaign) Run(ctx context.Context) Summary {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	sum := Summary{Happened: map[Kind]int{}}
+	sum := Summary{Happened: map[Kind]int{}, Planned: map[Kind]int{}}
 	began := cpuTime()
 	seeds := make(chan uint64)
 	var mu sync.Mutex
@@ -129,6 +135,12 @@ func (s *Summary) add(o Outcome) {
 	for kind, n := range o.Happened {
 		s.Happened[kind] += n
 	}
+	for _, e := range o.Plan.Events {
+		if e.Fault() {
+			s.Planned[e.Kind]++
+		}
+	}
+	s.Partitioned = s.Partitioned || o.Plan.Partitions
 	if o.Violation == nil {
 		return
 	}
@@ -138,11 +150,24 @@ func (s *Summary) add(o Outcome) {
 	}
 }
 
+// thoroughHours is the length from which on a campaign has each fault of its plans.
+const thoroughHours = 50
+
 // Void says why a campaign without violations proves nothing all the same, empty
 // if it does prove something.
 func (s Summary) Void() string {
 	if s.Seeds == 0 {
 		return "no seed was simulated"
+	}
+	if s.Partitioned && s.Partitions == 0 {
+		return "no partition outlasted the lease of its node"
+	}
+	if s.SimulatedHours >= thoroughHours {
+		for _, f := range faults {
+			if s.Planned[f.kind] > 0 && s.Happened[f.kind] == 0 {
+				return fmt.Sprintf("in %.0f simulated hours it never happened that %s", s.SimulatedHours, f.kind)
+			}
+		}
 	}
 	return tooThin(s.SimulatedHours, s.Actions, s.Faults, s.Turns)
 }

@@ -206,6 +206,11 @@ func TestAThinRunIsVoid(t *testing.T) {
 		{Summary{Seeds: 1, SimulatedHours: 1, Actions: 5000, Faults: 19, Turns: 500}, true},
 		{Summary{Seeds: 1, SimulatedHours: 1, Actions: 5000, Faults: 100, Turns: 100}, true},
 		{Summary{Seeds: 1, SimulatedHours: 1, Actions: 1000, Faults: 20, Turns: 200}, false},
+		{Summary{Seeds: 1, SimulatedHours: 1, Actions: 1000, Faults: 20, Turns: 200, Partitioned: true}, true},
+		{Summary{Seeds: 1, SimulatedHours: 1, Actions: 1000, Faults: 20, Turns: 200, Partitioned: true, Partitions: 1}, false},
+		{Summary{Seeds: 1, SimulatedHours: 1, Actions: 1000, Faults: 20, Turns: 200, Planned: map[Kind]int{Panic: 3}}, false},
+		{Summary{Seeds: 50, SimulatedHours: 50, Actions: 50_000, Faults: 1000, Turns: 10_000, Planned: map[Kind]int{Panic: 30}}, true},
+		{Summary{Seeds: 50, SimulatedHours: 50, Actions: 50_000, Faults: 1000, Turns: 10_000, Planned: map[Kind]int{Panic: 30}, Happened: map[Kind]int{Panic: 1}}, false},
 	} {
 		if why := c.s.Void(); (why != "") != c.void {
 			t.Errorf("%+v: void %q, want %v", c.s, why, c.void)

@@ -12,8 +12,7 @@ func (w *World) carryOut(e Event) {
 	d := sim.Draws(e.Luck).Of(1, 0)
 	if e.Fault() {
 		if w.inject(e, &d) {
-			w.faults++
-			w.happened[e.Kind]++
+			w.count(e.Kind)
 		}
 		return
 	}
@@ -85,6 +84,12 @@ func (w *World) carryOut(e Event) {
 	}
 }
 
+// count counts a fault that really happened.
+func (w *World) count(fault Kind) {
+	w.faults++
+	w.happened[fault]++
+}
+
 // createTeam creates a namespace with a share and a limit of its own.
 func (c *client) createTeam() {
 	c.do(&logv1.Command{Verb: &logv1.Command_CreateNamespace{CreateNamespace: &logv1.CreateNamespace{Name: "team"}}}, triesMax, ignore)
@@ -134,8 +139,7 @@ func (w *World) inject(e Event, d *sim.Draw) bool {
 	case CrashAgent, CrashSupervisor, CrashBoth, Reboot, Replace, PauseAgent, PauseSupervisor:
 		return w.hitNode(e)
 	case Cut, CutOneWay, CutSome:
-		w.cut(e, d)
-		return true
+		return w.cut(e, d)
 	case Loss, Delay, Duplicates, SlowCommit:
 		w.spoil(e, d)
 		return true
@@ -145,7 +149,7 @@ func (w *World) inject(e Event, d *sim.Draw) bool {
 		return w.jump(d)
 	case Panic:
 		w.panicSoon(e, d)
-		return true
+		return false // it counts when a decision panics
 	case ActivateEarly:
 		return w.activateEarly()
 	case ReturnLate:
@@ -225,8 +229,8 @@ func (w *World) returnLate(e Event) bool {
 }
 
 // cut takes links of a node away, in both directions or in one, to all servers
-// or to some.
-func (w *World) cut(e Event, d *sim.Draw) {
+// or to some. It reports whether there was one.
+func (w *World) cut(e Event, d *sim.Draw) (cut bool) {
 	up, down := 1, 1
 	if e.Kind == CutOneWay {
 		up = int(d.N(2))
@@ -237,6 +241,7 @@ func (w *World) cut(e Event, d *sim.Draw) {
 		if e.Kind == CutSome && d.Chance(500_000) {
 			continue
 		}
+		cut = true
 		l := &w.links[e.On][i]
 		l.up += up
 		l.down += down
@@ -245,6 +250,7 @@ func (w *World) cut(e Event, d *sim.Draw) {
 	if e.Kind != CutSome && e.For > w.config.settings.LeaseNs {
 		w.countPartition(e)
 	}
+	return cut
 }
 
 // countPartition counts a partition that outlasts the lease, if the node really
@@ -375,27 +381,4 @@ func (w *World) jump(d *sim.Draw) bool {
 	w.trace("log time jumps by %.0f s", float64(by)/1e9)
 	s.jumped += by
 	return true
-}
-
-// panicSoon makes a decision of the next entry panic: that of its first command
-// or of a pool or a quota. Operators resume them after a while.
-func (w *World) panicSoon(e Event, d *sim.Draw) {
-	p := plant{pool: state.PoolID(d.Between(1, 2))}
-	if d.Chance(400_000) {
-		p = plant{command: true}
-	} else if d.Chance(300_000) {
-		p = plant{quota: state.QuotaID(d.Between(1, quotas))}
-	} else if d.Chance(300_000) {
-		p = plant{group: state.GroupID(d.Between(1, nodeGroups))}
-	} else if d.Chance(200_000) {
-		p = plant{placement: true}
-	}
-	w.planned = &p
-	w.undoAfter(e.For, func() {
-		for _, pool := range []string{"default", "other"} {
-			w.clients[0].resumePool(pool, triesMax)
-		}
-		w.clients[0].resumeQuotas()
-		w.clients[0].resumeLedger(triesMax)
-	})
 }

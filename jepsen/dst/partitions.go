@@ -16,7 +16,7 @@ const partitionsPerHour = 180
 // Work goes on all the time, and most of it may be repeated on another node.
 func Partitions(seed uint64, length int64) Plan {
 	c := newConfig(seed)
-	p := Plan{Seed: seed, Length: length}
+	p := Plan{Seed: seed, Length: length, Partitions: true}
 	d := sim.Draws(seed).Of(luckPlan, 1)
 	p.bursts(&d, c)
 	p.quotaChanges(c)

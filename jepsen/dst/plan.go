@@ -171,6 +171,8 @@ type Plan struct {
 	Seed   uint64  `json:"seed"`
 	Length int64   `json:"length_ns"` // of the phase with faults
 	Events []Event `json:"events"`
+	// Partitions: nodes are to be cut off for longer than their leases.
+	Partitions bool `json:"partitions,omitempty"`
 }
 
 // newPlan draws the plan of a seed.

@@ -8,7 +8,6 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
-	"rota/jepsen/model"
 	"rota/sched"
 	"rota/sched/place"
 )
@@ -34,7 +33,8 @@ type Options struct {
 	Length time.Duration
 	// Scenario draws the plan; nil means Random.
 	Scenario Scenario
-	// Model returns a second opinion; nil means that of jepsen/model.
+	// Model returns a second opinion; nil means that of jepsen/model, which knows the
+	// decisions that panic on purpose.
 	Model func() Model
 	// CheckEvery: of each so many entries indexes and hashes are computed anew from
 	// the rows, which costs more than all else; 0: of each 16th. The rows
@@ -44,24 +44,6 @@ type Options struct {
 	Flaws Flaws
 
 	story bool
-}
-
-func (o Options) withDefaults(p Plan) Options {
-	if o.CheckEvery == 0 {
-		o.CheckEvery = 16
-	}
-	if o.Model == nil {
-		planted := false
-		for _, e := range p.Events {
-			planted = planted || e.Kind == Panic
-		}
-		o.Model = func() Model {
-			m := model.New()
-			m.Planted = planted
-			return m
-		}
-	}
-	return o
 }
 
 // Outcome is what became of one run.
@@ -148,7 +130,7 @@ func Run(seed uint64, o Options) Outcome {
 
 // RunPlan carries out a plan on the cluster of its seed.
 func RunPlan(p Plan, o Options) (out Outcome) {
-	w := newWorld(newConfig(p.Seed), o.withDefaults(p))
+	w := newWorld(newConfig(p.Seed), o)
 	defer func() {
 		if r := recover(); r != nil {
 			w.fail("no panic", "panic: %v\n%s", r, debug.Stack())
@@ -256,12 +238,7 @@ func (w *World) tidyUp() {
 			}
 			return true
 		})
-		s.Pools(func(p *state.Pool) bool {
-			if p.Halted != "" {
-				c.resumePool(p.Name, 1)
-			}
-			return true
-		})
+		c.resumeHalted(s)
 		s.Trajectories(0, func(t *state.Trajectory) bool {
 			if !t.State.Ended() {
 				c.close(uint64(t.ID), 1)

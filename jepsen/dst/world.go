@@ -43,9 +43,9 @@ type World struct {
 	faster []uint64
 	// undos end the faults that are on.
 	undos []*undo
-	// panics has the entries in which a decision panics, and planned the next one.
-	panics  map[uint64]plant
+	// planned says which decision panics next, and panics has those that did, by entry.
 	planned *plant
+	panics  map[uint64]fsm.Decision
 
 	deciders []sched.Scheduler // of all feature levels
 	witness  *witness
@@ -75,6 +75,8 @@ type Flaws struct {
 	NoVerify bool
 	// EagerLeader: a leader gives nodes up a moment after their last renewal.
 	EagerLeader bool
+	// Panics: decisions about quotas panic.
+	Panics bool
 	// OwnLevel: a replica decides by the newest feature level that its
 	// build knows, whichever is active.
 	OwnLevel bool
@@ -84,7 +86,7 @@ func newWorld(c config, o Options) *World {
 	w := &World{
 		config: c, flaws: o.Flaws, draws: sim.Draws(c.seed), leader: -1, commitMin: millisecond, commitMax: 10 * millisecond,
 		heard: map[string]int64{}, faster: make([]uint64, c.nodes),
-		panics: map[uint64]plant{}, keep: o.story, happened: map[Kind]int{},
+		panics: map[uint64]fsm.Decision{}, keep: o.story, happened: map[Kind]int{},
 	}
 	w.deciders = w.newDeciders()
 	w.witness = newWitness(func(format string, args ...any) { w.fail("witness", format, args...) })
@@ -277,10 +279,6 @@ func (w *World) electAnother(not int, luck uint64) {
 // append commits an entry; servers apply it at their own pace.
 func (w *World) append(term uint64, data []byte) sim.Entry {
 	e := w.log.Commit(term, data)
-	if data != nil && w.planned != nil {
-		w.panics[e.Index] = *w.planned
-		w.planned = nil
-	}
 	for _, s := range w.servers {
 		if s.id == w.leader || s.stalled || !s.proc.Alive() {
 			continue
@@ -320,29 +318,6 @@ func (w *World) restored(s *member) {
 	s.rep.View(func(st *state.State) { err = st.Check() })
 	if err != nil {
 		w.fail("restore", "server %d has restored the snapshot of %d: %v", s.id, s.rep.Applied(), err)
-	}
-}
-
-// plant is a decision that panics.
-type plant struct {
-	command bool
-	pool    state.PoolID
-	quota   state.QuotaID
-	group   state.GroupID
-	// placement of jobs.
-	placement bool
-}
-
-// plant makes decisions panic, the same on every replica.
-func (w *World) plant(index uint64, d fsm.Decision) {
-	p, ok := w.panics[index]
-	if !ok {
-		return
-	}
-	switch {
-	case p.command && d.Command == 0, p.pool != 0 && p.pool == d.Pool && d.Command < 0, p.quota != 0 && p.quota == d.Quota,
-		p.group != 0 && p.group == d.Group, p.placement && d.Placement:
-		panic("planted")
 	}
 }
 

@@ -17,10 +17,10 @@ func orDefault(name string) string {
 	return name
 }
 
-// command predicts the result of one command and does what it must have done.
-func (m *Model) command(c *logv1.Command, got *logv1.Result) error {
-	if m.Planted && got.Refusal.GetReason() == "COMMAND_FAILED" {
-		return nil
+// command predicts the result of a command of the entry and does what it must have done.
+func (m *Model) command(i int, c *logv1.Command, got *logv1.Result) error {
+	if m.commandPlanted(i) {
+		return refused(got, "COMMAND_FAILED")
 	}
 	if _, ok := c.Verb.(*logv1.Command_Bootstrap); !ok && m.cluster == "" {
 		return refused(got, "NOT_BOOTSTRAPPED")
@@ -168,6 +168,7 @@ func result(got, want *logv1.Result) error {
 var codes = map[string]uint32{
 	"INVALID": 3, "UNSATISFIABLE": 3, "UNKNOWN_VERB": 3,
 	"REQUEST_EXPIRED":  4,
+	"COMMAND_FAILED":   13,
 	"ACTION_NOT_FOUND": 5, "TRAJECTORY_NOT_FOUND": 5, "NODE_NOT_FOUND": 5, "NAMESPACE_NOT_FOUND": 5, "POOL_NOT_FOUND": 5,
 	"QUOTA_NOT_FOUND": 5, "CLASS_NOT_FOUND": 5, "NODE_GROUP_NOT_FOUND": 5, "JOB_NOT_FOUND": 5, "TURN_NOT_FOUND": 5,
 	"ENGINE_NOT_FOUND": 5, "TOO_MANY_ENGINES": 8,
@@ -334,25 +335,4 @@ func (m *Model) raiseLevel(c *logv1.RaiseLevel, got *logv1.Result) error {
 	}
 	m.level = c.Level
 	return result(got, &logv1.Result{Count: 1})
-}
-
-// learnHalted takes over which pools, quotas and groups were halted by a decision
-// that panicked.
-func (m *Model) learnHalted() {
-	if m.Planted {
-		m.halted = m.s.Meta().PlacementHalted != ""
-		for _, g := range m.groups {
-			if row := m.s.NodeGroup(g.ID); row != nil {
-				g.Halted = row.Halted
-			}
-		}
-		for _, q := range m.quotaList {
-			q.halted = m.s.Quota(q.id).Halted != ""
-		}
-		for id, p := range m.poolByID {
-			if row := m.s.Pool(id); row != nil { // else deleted in this entry
-				p.halted = row.Halted != ""
-			}
-		}
-	}
 }

@@ -283,7 +283,7 @@ var disagreements = []disagreement{
 	{name: "a class is not created", last: commands{submitOf(named(cores(1)))}, wants: "class c",
 		forge: func(s *state.State, _ []*logv1.Result) { s.DeleteClass(1) }},
 	{name: "nobody starts though nothing runs", setup: one, last: commands{submitOf(told(wide(1, 4)))}, wants: "action 1 waits for 1 cores",
-		sabotage: func(s *state.State) { s.PutPool(&state.Pool{ID: 1, Name: "default", Halted: "x"}) }},
+		sabotage: func(s *state.State) { editNode(s, "n1", func(n *state.Node) { n.Free = state.CoreSet{} }) }},
 	{name: "across NUMA nodes", setup: one, last: commands{submitOf(cores(2))}, wants: "from 2 NUMA nodes, one with 2 free suffices",
 		forge: func(s *state.State, _ []*logv1.Result) {
 			editAttempt(s, 1, func(t *state.Attempt) { t.Cores = state.CoreRange(1, 2) })
@@ -362,7 +362,7 @@ var disagreements = []disagreement{
 		sabotage: func(s *state.State) { editNode(s, "n1", func(n *state.Node) { n.FreeMemory = 100 }) }, last: commands{openOf(50, 0)}},
 	{name: "a start is overlooked", setup: one, wants: "action 1 waits for 1 cores",
 		sabotage: func(s *state.State) { editNode(s, "n1", func(n *state.Node) { n.Free = state.CoreSet{} }) }, last: commands{submitOf(cores(1))}},
-	{name: "a pool that does not schedule", setup: one, wants: "action 1 waits for 1 cores",
+	{name: "a pool is halted for nothing", setup: one, wants: "pool default is halted: \"x\"",
 		sabotage: func(s *state.State) { s.PutPool(&state.Pool{ID: 1, Name: "default", Halted: "x"}) }, last: commands{submitOf(cores(1))}},
 	{name: "a trajectory is overlooked", setup: one, wants: "trajectory 1 waits for 50 bytes",
 		sabotage: func(s *state.State) { editNode(s, "n1", func(n *state.Node) { n.FreeMemory = 10 }) }, last: commands{openOf(50, 0)}},
@@ -467,8 +467,16 @@ var disagreements = []disagreement{
 			s.PutTurn(&u)
 			s.PutNodeGroup(&g)
 		}, last: commands{acquireOf("a", "e")}},
-	{name: "a group is halted for nothing", setup: commands{groupOf(4), jobOf("a")}, wants: "Halted:x",
+	{name: "a group is halted for nothing", setup: commands{groupOf(4), jobOf("a")}, wants: "group g is halted: \"x\"",
 		sabotage: func(s *state.State) { g := *s.NodeGroup(1); g.Halted = "x"; s.PutNodeGroup(&g) }, last: commands{acquireOf("a", "d")}},
+	{name: "a quota is halted for nothing", setup: commands{one[0], quotaOf(2)}, last: commands{calling(1)}, wants: "quota q is halted: \"x\"",
+		sabotage: func(s *state.State) { q := *s.QuotaByName("q"); q.Halted = "x"; s.PutQuota(&q) }},
+	{name: "placement is halted for nothing", setup: commands{groupOf(4)}, last: commands{jobOf("a")}, wants: "placement is halted: \"x\"",
+		sabotage: func(s *state.State) { editMeta(s, func(m *state.Meta) { m.PlacementHalted = "x" }) }},
+	{name: "a command fails for nothing", setup: one, last: commands{submitOf(cores(1))}, wants: "refused with COMMAND_FAILED",
+		forge: func(_ *state.State, r []*logv1.Result) {
+			r[0] = &logv1.Result{Index: r[0].Index, Refusal: &logv1.Refusal{Code: 13, Reason: "COMMAND_FAILED", Message: "x"}}
+		}},
 	{name: "a result is changed", setup: commands{one[0], submitOf(cores(1))}, last: commands{reportOf("n1", 1, 1, state.EndExited)}, wants: "has result",
 		forge: func(s *state.State, _ []*logv1.Result) {
 			editAction(s, 1, func(a *state.Action) { r := *a.Result; r.Signal = 9; a.Result = &r })

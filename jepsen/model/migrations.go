@@ -220,10 +220,13 @@ func (m *Model) transmit() {
 		if row.State > state.MigrationRunning {
 			continue
 		}
-		if now := m.s.Migration(id); m.Planted && now != nil && now.Reason == state.MigrationInternal {
-			row.Message = now.Message
+		if m.migrationPlanted(id) {
+			row.Message = PlantedMessage
 			m.endMigration(row, state.MigrationFailed, state.MigrationInternal)
 			continue
+		}
+		if now := m.s.Migration(id); now != nil && now.Reason == state.MigrationInternal {
+			m.touchMigration(row) // it must not have failed so
 		}
 		m.endUnfit(row)
 		switch row.State {

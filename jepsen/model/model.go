@@ -10,9 +10,9 @@ import (
 // Model is what the documents say a cluster must be after the entries that it
 // was stepped through. It is not safe for concurrent use.
 type Model struct {
-	// Planted says that decisions are made to panic on purpose: commands refused
-	// with COMMAND_FAILED and halted pools are then no disagreement.
-	Planted bool
+	// Planted returns the decisions of an entry that were made to panic on purpose; nil: there
+	// are none. Any other panic is a disagreement.
+	Planted func(index uint64) []Planted
 
 	cluster  string
 	settings state.Settings
@@ -81,6 +81,7 @@ type step struct {
 	// onlyArrivals: no node was changed by the commands, so that every pass is
 	// over the queue of a pool, and chooses among all nodes.
 	onlyArrivals bool
+	planted      []Planted
 	budget       int  // timers that may still fire
 	over         bool // all that the entry did was seen
 }
@@ -132,11 +133,13 @@ func (m *Model) Step(index, term uint64, e *logv1.Entry, results []*logv1.Result
 		return fmt.Errorf("entry %d, timers: %w", index, err)
 	}
 	for i, c := range e.Commands {
-		if err := m.command(c, results[i]); err != nil {
+		if err := m.command(i, c, results[i]); err != nil {
 			return fmt.Errorf("entry %d, command %d: %w", index, i, err)
 		}
 	}
-	m.learnHalted()
+	if err := m.halt(); err != nil {
+		return fmt.Errorf("entry %d: %w", index, err)
+	}
 	m.learnReservations()
 	if err := m.scaleRewards(); err != nil {
 		return fmt.Errorf("entry %d, scaling: %w", index, err)
@@ -176,6 +179,9 @@ func (m *Model) begin(index uint64, e *logv1.Entry, results []*logv1.Result, s *
 		touchedActions: m.touchedActions[:0], touchedTrajectories: m.touchedTrajectories[:0],
 		touchedNodes: m.touchedNodes[:0], touchedPools: m.touchedPools[:0], touchedClasses: m.touchedClasses[:0],
 		touchedRequests: m.touchedRequests[:0], touchedEngines: m.touchedEngines[:0],
+	}
+	if m.Planted != nil {
+		m.planted = m.Planted(index)
 	}
 	m.beginLedger()
 	m.beginWorkers()

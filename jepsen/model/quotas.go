@@ -261,7 +261,7 @@ func (m *Model) mayTake(q *quota, a *action, key uint32) bool {
 }
 
 // fullBeside: the namespace of an action runs as many as it may, with those that have all they need of
-// quotas and wait for a node.
+// quotas and wait for a node. Those that got the last of it in this entry may have got it later.
 func (m *Model) fullBeside(a *action) bool {
 	most := int(m.settingsOf(a.Namespace).RunningMax)
 	if most == 0 {
@@ -269,7 +269,7 @@ func (m *Model) fullBeside(a *action) bool {
 	}
 	n := m.holds(a.Namespace).Running
 	for _, b := range m.actions {
-		if b.Namespace == a.Namespace && b.State == state.ActionQueued && len(b.uses) > 0 && b.missing() == nil && !m.aside(b) {
+		if b.Namespace == a.Namespace && b.State == state.ActionQueued && len(b.uses) > 0 && b.missing() == nil && !m.justJoined(b) && !m.aside(b) {
 			n++
 		}
 	}

@@ -579,9 +579,8 @@ func (m *Model) reviewed(e state.Event) error {
 func (m *Model) endReviews() error {
 	for _, id := range slices.Sorted(maps.Keys(m.rollouts.all)) {
 		r := m.rollouts.all[id]
-		if row := m.s.Rollout(id); m.Planted && row != nil && row.Halted != "" {
-			r.Halted = row.Halted
-			m.rollouts.touched[id] = true
+		if row := m.s.Rollout(id); row != nil && (row.Halted != "") != (r.Halted != "") {
+			return fmt.Errorf("rollout %d is halted: %q, must be %q", id, row.Halted, r.Halted)
 		}
 		if !r.review || r.Halted != "" {
 			continue

@@ -32,7 +32,7 @@ var agents = []Mutant{
 			{"agent/plan/session.go", "		if s.lease.Expired(now) {\n", "		if s.lease.Expired(now) && s.lease.deadline == 0 {\n"},
 			{"agent/runtime/deadline.go", "	due := s.deadline != 0 && ", "	due := s.deadline < 0 && "},
 		},
-		Hunt: run("agent-partitions", "--count", "4"),
+		Hunt: run("agent-partitions", "--count", "4").by("at-most-one"),
 	},
 	{
 		Name: "supervisor-ignores-its-deadline",
@@ -40,7 +40,7 @@ var agents = []Mutant{
 		Edits: []Edit{{"agent/runtime/deadline.go",
 			"	due := s.deadline != 0 && ",
 			"	due := s.deadline < 0 && "}},
-		Hunt: run("pause-agents"),
+		Hunt: run("pause-agents").by("at-most-one", "engines"),
 	},
 	{
 		Name: "frozen-supervisor-keeps-engines",
@@ -65,7 +65,7 @@ var agents = []Mutant{
 			{"agent/plan/link.go", "	p.table.hold(a, r.CPUs)\n", ""},
 			{"agent/runtime/table.go", "	case s.attempts[spec.Key] != nil:\n", "	case s.attempts[spec.Key] != nil && s.running < 0:\n"},
 		},
-		Hunt: run("kills"),
+		Hunt: run("kills").by("at-most-one"),
 	},
 	{
 		Name: "journals-after-start",
@@ -78,7 +78,7 @@ var agents = []Mutant{
 				"	if err := s.journal.write(&record{Start: &spec.Key}); err != nil {\n		return err\n	}\n",
 				""},
 		},
-		Hunt: run("kills"),
+		Hunt: run("kills").by("at-most-one"),
 	},
 	{
 		Name: "children-outlive-their-attempt",
@@ -97,7 +97,7 @@ var agents = []Mutant{
 		Edits: []Edit{{"agent/spec.go",
 			"strconv.FormatUint(uint64(q.GetKey()), 10)",
 			"strconv.FormatUint(min(1, uint64(q.GetKey())), 10)"}},
-		Hunt: run("resources"),
+		Hunt: run("resources").by("quotas", "windows"),
 	},
 	{
 		Name: "gpus-counted-from-zero",
@@ -105,7 +105,7 @@ var agents = []Mutant{
 		Edits: []Edit{{"agent/spec.go",
 			"	for _, gpu := range list {\n",
 			"	for i := range list {\n		gpu := uint32(i)\n"}},
-		Hunt: run("resources"),
+		Hunt: run("resources").by("gpus"),
 	},
 	{
 		Name: "all-cores-for-everybody",
@@ -118,7 +118,7 @@ var agents = []Mutant{
 				"		spec.CPUs = step.CPUs\n",
 				""},
 		},
-		Hunt: run("leader-kill"),
+		Hunt: run("leader-kill").by("cores"),
 	},
 	{
 		Name: "reports-not-bounded-by-bytes",
@@ -127,7 +127,7 @@ var agents = []Mutant{
 			{"agent/plan/desk.go", "	ReportBytesMax = 1 << 20\n", "	ReportBytesMax = 1 << 30\n"},
 			{"agent/report.go", "|| codec.TooLarge(err))", "|| false && codec.TooLarge(err))"},
 		},
-		Hunt: Hunt{Engine: Processes, Args: []string{"full-tails"}, Within: 5 * time.Minute},
+		Hunt: Hunt{Engine: Processes, Args: []string{"full-tails"}, Within: 5 * time.Minute}.by("ends", "recovery"),
 	},
 	{
 		Name:  "processes-share-the-cpu",

@@ -64,7 +64,7 @@ var engines = []Mutant{
 		Edits: []Edit{{"agent/engine/chunks/chunks.go",
 			"	return e.phase != Absent && e.phase != Asleep && !(e.phase == Stopping && e.slept)\n",
 			"	return e.phase != Absent && e.phase != Asleep && e.phase != Stopping && e.phase != FallingAsleep\n"}},
-		Hunt: run("kills"),
+		Hunt: run("kills").by("engines"),
 	},
 	{
 		Name: "agent-forgets-its-engines",
@@ -73,7 +73,7 @@ var engines = []Mutant{
 			{"agent/engine/manager.go", "	for _, e := range entries {\n", "	for _, e := range entries[:0] {\n"},
 			{"agent/engine/manager.go", "		m.adoptOrphan(r.Key)\n", ""},
 		},
-		Hunt: run("kills"),
+		Hunt: run("kills").by("engines", "recovery"),
 	},
 	{
 		Name: "removed-engines-sleep-on",
@@ -81,6 +81,6 @@ var engines = []Mutant{
 		Edits: []Edit{{"agent/engine/chunks/chunks.go",
 			"(e.outdated() || c.removed[e.id.Model]) && e.step == 0",
 			"e.outdated() && e.step == 0"}},
-		Hunt: run("leader-kill", "--count", "3"),
+		Hunt: run("leader-kill", "--count", "3").by("engines", "recovery"),
 	},
 }

@@ -9,13 +9,13 @@ var gangs = []Mutant{
 			{"sched/place/gang/gang.go", "	if members > 0 {\n		return nil\n	}\n	return shares\n", "	return shares\n"},
 			{"fsm/gang.go", "	state.Assert(len(members) == 0, \"gang %d is started without %d of its actions\", first.ID, len(members))\n", ""},
 		},
-		Hunt: Hunt{Engine: Simulation},
+		Hunt: simulate(),
 	},
 	{
 		Name:  "gang-goes-on",
 		Bug:   "the members of a gang go on when one has failed",
 		Edits: []Edit{{"fsm/gang.go", "	if a.Gang != 0 && a.State != state.ActionSucceeded && a.GangEndedBy == 0 {\n", "	if a.Gang != 0 && a.State != state.ActionSucceeded && a.State != state.ActionFailed && a.GangEndedBy == 0 {\n"}},
-		Hunt:  Hunt{Engine: Simulation},
+		Hunt:  simulate(),
 	},
 	{
 		Name:  "gang-told-in-part",
@@ -27,7 +27,7 @@ var gangs = []Mutant{
 		Name:  "gang-not-spread",
 		Bug:   "members that each ask for a node of their own share one",
 		Edits: []Edit{{"sched/gang.go", "	if first.GangSpread {\n		return 1\n	}\n	return int(first.GangSize)\n", "	return int(first.GangSize)\n"}},
-		Hunt:  Hunt{Engine: Simulation},
+		Hunt:  simulate(),
 	},
 	{
 		Name:  "gang-never-reserves",
@@ -39,13 +39,13 @@ var gangs = []Mutant{
 		Name:  "gang-stays-aside",
 		Bug:   "a gang that waits aside for GPUs is forgotten when they are well again",
 		Edits: []Edit{{"fsm/gpuhealth.go", "	x.gangsRecalled(n)\n", ""}},
-		Hunt:  Hunt{Engine: Simulation},
+		Hunt:  simulate(),
 	},
 	{
 		Name:  "gang-ranks-mixed",
 		Bug:   "nodes are given to the members of a gang from the last rank on",
 		Edits: []Edit{{"fsm/gang.go", "		for _, a := range members[:s.Members] {\n", "		for i := range s.Members {\n			a := members[s.Members-1-i]\n"}},
-		Hunt:  Hunt{Engine: Simulation},
+		Hunt:  simulate(),
 	},
 	{
 		Name:  "gang-hosts-mixed",

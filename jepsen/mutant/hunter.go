@@ -36,6 +36,8 @@ type Catch struct {
 	// Seconds is how long it took, builds excepted; Tries the number of runs.
 	Seconds float64 `json:"seconds"`
 	Tries   int     `json:"tries"`
+	// Other is what a checker said that was not to notice the bug.
+	Other string `json:"other,omitempty"`
 	// Error is why the hunt could not be finished.
 	Error string `json:"error,omitempty"`
 }
@@ -46,6 +48,8 @@ type Finding struct {
 	Violations int    `json:"violations"`
 	Checker    string `json:"checker"`
 	Evidence   string `json:"evidence"`
+	// Alarms are what all checkers of a run said that noticed something.
+	Alarms map[string]string `json:"alarms"`
 }
 
 // A hunt by the simulation has one try of so many seeds: what is caught does not depend on
@@ -83,27 +87,48 @@ func (h *Hunter) Hunt(ctx context.Context, m *Mutant) Catch {
 	for again := true; again && ctx.Err() == nil; {
 		c.Tries++
 		f, err := h.try(ctx, &m.Hunt, binary, c.Tries)
-		again = c.note(f, err) && len(m.Edits) > 0 && m.Hunt.Engine != Simulation
+		again = c.note(f, err, m.Hunt.By) && c.Tries != m.Hunt.Tries
 	}
 	c.Seconds = time.Since(begin).Seconds()
 	return c
 }
 
-// note records a try and says whether another one makes sense.
-func (c *Catch) note(f *Finding, err error) (again bool) {
+// note records a try and says whether another one makes sense. One that the time of the hunt
+// cuts off says nothing, and if it is the only one, the hunt says nothing either.
+func (c *Catch) note(f *Finding, err error, by []string) (again bool) {
+	if errors.Is(err, context.DeadlineExceeded) {
+		if c.Tries == 1 {
+			c.Error = "no run came to its end in time"
+		}
+		return true
+	}
 	c.Error = ""
 	switch {
 	case errors.Is(err, errVoid):
 		c.Error = err.Error()
-	case errors.Is(err, context.DeadlineExceeded):
 	case err != nil:
 		c.Error = err.Error()
 		return false // it would fail again
 	case f.Violations > 0:
-		c.Caught, c.By, c.Evidence = true, f.Checker, f.Evidence
-		return false
+		return !c.judge(f, by)
 	}
 	return true
+}
+
+// judge takes what a try found for a catch if a checker says so that is to notice the bug.
+func (c *Catch) judge(f *Finding, by []string) (caught bool) {
+	if len(by) == 0 {
+		c.Caught, c.By, c.Evidence = true, f.Checker, f.Evidence
+		return true
+	}
+	for _, checker := range by {
+		if evidence, ok := f.Alarms[checker]; ok {
+			c.Caught, c.By, c.Evidence = true, checker, evidence
+			return true
+		}
+	}
+	c.Other = f.Checker + ": " + f.Evidence
+	return false
 }
 
 // build compiles what the engine runs, with the bug in it.

@@ -150,7 +150,7 @@ var jobs = []Mutant{
 		Name:  "turn-given-up-early",
 		Bug:   "the leader gives a turn up while its holder may still count on its lease",
 		Edits: []Edit{{"server/lease/table.go", "if over = silent > r.patience; over {", "if over = silent > r.patience || who.turn != 0 && silent > r.patience/3; over {"}},
-		Hunt:  run("leader-kill", "--count", "8"),
+		Hunt:  run("leader-kill", "--count", "8").by("turns"),
 	},
 	{
 		Name:  "lease-of-a-turn-from-a-repetition",

@@ -84,7 +84,7 @@ var members = []Mutant{
 		Name:  "overrun-not-counted",
 		Bug:   "an action that still runs when a reservation begins is not counted",
 		Edits: []Edit{{"fsm/members.go", "		h.Members.Overruns += x.actionsOn(&h, n)\n", "		_ = x.actionsOn(&h, n)\n"}},
-		Hunt:  Hunt{Engine: Simulation},
+		Hunt:  simulate(),
 	},
 	{
 		Name:  "late-turn-not-counted",

@@ -36,6 +36,17 @@ type Hunt struct {
 	// Within is how long the hunt may take, its builds excepted. If zero: 100 seeds for the
 	// simulation, and 3 min for the others.
 	Within time.Duration
+	// Tries is how often it is tried at most; 0: as often as there is time.
+	Tries int
+	// By are the checkers of runs that are to notice the bug; none: whatever does. An alarm of
+	// another checker is no catch: a busy machine may have caused it.
+	By []string
+}
+
+// by returns the hunt with the checkers that are to notice the bug.
+func (h Hunt) by(checkers ...string) Hunt {
+	h.By = checkers
+	return h
 }
 
 // Engines of hunts.

@@ -24,6 +24,6 @@ var rewards = []Mutant{
 		Name:  "reward-never-forgotten",
 		Bug:   "the calls of a gateway that is gone count for ever",
 		Edits: []Edit{{"fsm/rewardscale.go", "func(g state.RewardGateway) bool { return g.At+rewardGatewayFor <= x.now() }", "func(g state.RewardGateway) bool { return g.At > x.now() }"}},
-		Hunt:  Hunt{Engine: Simulation},
+		Hunt:  simulate(),
 	},
 }

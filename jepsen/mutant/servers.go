@@ -19,7 +19,7 @@ var servers = []Mutant{
 		Edits: []Edit{{"server/replica/read.go",
 			"index, err = r.readers.read(ctx, r.closed)",
 			"index, err = r.commandAt(r.raft.CommitIndex())"}},
-		Hunt: run("partitions"),
+		Hunt: run("partitions").by("linearizable"),
 	},
 	{
 		Name: "log-time-twice-as-fast",
@@ -27,7 +27,7 @@ var servers = []Mutant{
 		Edits: []Edit{{"server/entry/form.go",
 			"	t := s.anchor + m.Elapsed\n",
 			"	t := s.anchor + 2*m.Elapsed\n"}},
-		Hunt: run("resources"),
+		Hunt: run("resources").by("windows"),
 	},
 	{
 		Name: "report-acknowledged-before-commit",
@@ -35,7 +35,7 @@ var servers = []Mutant{
 		Edits: []Edit{{"server/rpc/agents.go",
 			"			return nil, err // who tries again may repeat what has been committed\n",
 			"			return &rotav1.ReportAttemptsResponse{Index: 1 << 60}, nil\n"}},
-		Hunt: run("leader-kill", "--count", "4"),
+		Hunt: run("leader-kill", "--count", "4").by("at-most-one", "nothing-lost", "recovery"),
 	},
 	{
 		Name: "heartbeat-fast-path",
@@ -59,7 +59,7 @@ var servers = []Mutant{
 		Edits: []Edit{{"server/replica/open.go",
 			"		Path: path,\n		BoltOptions: &bbolt.Options{\n			NoFreelistSync: true,\n",
 			"		Path:   path,\n		NoSync: true,\n		BoltOptions: &bbolt.Options{\n			NoFreelistSync: true,\n"}},
-		Hunt: run("power-losses", "--count", "4", "--log-store", "boltdb"),
+		Hunt: run("power-losses", "--count", "4", "--log-store", "boltdb").by("nothing-lost", "logs", "hashes", "replay", "linearizable", "watch", "recovery"),
 	},
 	{
 		Name: "segment-list-unchecked",
@@ -99,7 +99,7 @@ var servers = []Mutant{
 		Edits: []Edit{{"server/replica/logstore.go",
 			"if n < 0 || l.Index != index || entryCRC(l, l.Extensions[:n]) != binary.LittleEndian.Uint32(l.Extensions[n:]) {",
 			"if n < 0 {"}},
-		Hunt: run("rot"),
+		Hunt: run("rot").by("nothing-lost", "logs", "hashes", "replay", "linearizable", "watch"),
 	},
 	{
 		Name: "mark-ignored",
@@ -117,14 +117,14 @@ var servers = []Mutant{
 		Bug:  "a server that has lost its disk votes before it has caught up",
 		Edits: []Edit{{"server/replica/quarantine.go",
 			"			if !r.caughtUp() {\n", "			if !r.caughtUp() && !(r.store.pristine && len(r.cfg.Bootstrap) == 0) {\n"}},
-		Hunt: run("wiped-disks", "--count", "4"),
+		Hunt: run("wiped-disks", "--count", "4").by("nothing-lost", "logs", "hashes", "replay", "linearizable", "watch", "leaders"),
 	},
 	{
 		Name: "founds-without-asking",
 		Bug:  "a server that is told to found a cluster asks nobody whether there is one",
 		Edits: []Edit{{"server/replica/found.go",
 			"		exists, missing := r.inquireOnce()\n", "		exists, missing := \"\", []string(nil)\n"}},
-		Hunt: run("wiped-disks", "--count", "4"),
+		Hunt: run("wiped-disks", "--count", "4").by("nothing-lost", "logs", "hashes", "replay", "linearizable", "watch", "leaders", "members"),
 	},
 	{
 		Name: "clients-operate",
@@ -132,7 +132,7 @@ var servers = []Mutant{
 		Edits: []Edit{{"server/rpc/rights.go",
 			"OperatorServiceCreateNamespaceProcedure:    {noun: \"namespace\", verb: rights.Operate,",
 			"OperatorServiceCreateNamespaceProcedure:    {noun: \"namespace\", verb: rights.Submit,"}},
-		Hunt: run("abuse"),
+		Hunt: run("abuse").by("abuse"),
 	},
 	{
 		Name: "agents-speak-for-others",
@@ -140,7 +140,7 @@ var servers = []Mutant{
 		Edits: []Edit{{"server/rpc/agents.go",
 			"	if err := s.checkNode(ctx, req.Name); err != nil {\n		return nil, err\n	}\n	resp := &rotav1.ReportAttemptsResponse{}",
 			"	resp := &rotav1.ReportAttemptsResponse{}"}},
-		Hunt: run("abuse"),
+		Hunt: run("abuse").by("abuse"),
 	},
 	{
 		Name: "vote-in-quarantine",
@@ -223,7 +223,7 @@ var servers = []Mutant{
 		Edits: []Edit{{"server/rpc/watch.go",
 			"		more = w.position < newest\n",
 			"		if more = w.position < newest; more {\n			w.position++\n		}\n"}},
-		Hunt: run("leader-kill", "--count", "4"),
+		Hunt: run("leader-kill", "--count", "4").by("watch"),
 	},
 	{
 		Name: "watch-that-repeats",
@@ -231,7 +231,7 @@ var servers = []Mutant{
 		Edits: []Edit{{"server/rpc/watch.go",
 			"position:   req.GetAfterRevision(),",
 			"position:   max(req.GetAfterRevision(), 1) - 1,"}},
-		Hunt: run("leader-kill", "--count", "4"),
+		Hunt: run("leader-kill", "--count", "4").by("watch"),
 	},
 }
 

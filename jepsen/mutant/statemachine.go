@@ -319,7 +319,7 @@ var gpus = []Mutant{
 			{"fsm/gpu.go", "	state.Assert(n.GPUs.Free&t.Chunk.GPUs() == 0, \"GPUs of action %d on node %s are free already\", t.Action, n.Name)\n", ""},
 			{"fsm/gpu.go", "	state.Assert(found, \"model %q of action %d is not resident on node %s\", use.Model, t.Action, n.Name)\n", "	if !found {\n		return\n	}\n"},
 		},
-		Hunt: run("resources"),
+		Hunt: run("resources").by("gpus", "replay"),
 	},
 	{
 		Name: "unaligned-chunk",
@@ -367,5 +367,5 @@ var gpus = []Mutant{
 
 // simulate hunts with the simulation.
 func simulate(args ...string) Hunt {
-	return Hunt{Engine: Simulation, Args: args}
+	return Hunt{Engine: Simulation, Args: args, Tries: 1}
 }

@@ -66,7 +66,7 @@ var workers = []Mutant{
 		Edits: []Edit{{"server/gateway/table.go",
 			"	return w.state == rotav1.WorkerState_WORKER_STATE_UP ||",
 			"	return w.state == rotav1.WorkerState_WORKER_STATE_UP || w.state == rotav1.WorkerState_WORKER_STATE_STALE ||"}},
-		Hunt: Hunt{Engine: Processes, Args: []string{"gateways"}, Within: 10 * time.Minute},
+		Hunt: Hunt{Engine: Processes, Args: []string{"gateways"}, Within: 10 * time.Minute}.by("versions"),
 	},
 	{
 		Name:  "price-ignored",
@@ -91,6 +91,6 @@ var workers = []Mutant{
 			{"server/gateway/generation.go",
 				"	done   bool   // [DONE]\n",
 				"	done   bool   // [DONE]\n	unsaid []byte\n"}},
-		Hunt: Hunt{Engine: Processes, Args: []string{"gateways"}, Within: 10 * time.Minute},
+		Hunt: Hunt{Engine: Processes, Args: []string{"gateways"}, Within: 10 * time.Minute}.by("tokens"),
 	},
 }

@@ -139,6 +139,17 @@ type Summary struct {
 	// Checker is the first that found a violation, and Evidence what it was.
 	Checker  string `json:"checker,omitempty"`
 	Evidence string `json:"evidence,omitempty"`
+	// Alarms are the first violations of all checkers that found any.
+	Alarms map[string]string `json:"alarms,omitempty"`
+}
+
+func (s *Summary) alarm(checker, violation string) {
+	if s.Alarms == nil {
+		s.Checker, s.Evidence, s.Alarms = checker, violation, map[string]string{}
+	}
+	if s.Alarms[checker] == "" {
+		s.Alarms[checker] = violation
+	}
 }
 
 // Sum adds up several runs. Percentiles are of all failovers together.
@@ -154,8 +165,8 @@ func Sum(reports []*Report) Summary {
 			s.Void++
 		}
 		for _, v := range r.Verdicts {
-			if s.Checker == "" && !aboutTheRun(v) && len(v.Violations) > 0 {
-				s.Checker, s.Evidence = v.Checker, v.Violations[0]
+			if !aboutTheRun(v) && len(v.Violations) > 0 {
+				s.alarm(v.Checker, v.Violations[0])
 			}
 		}
 		for _, ms := range r.Failovers {

@@ -138,7 +138,7 @@ func TestReportsAreStoredAndSummedUp(t *testing.T) {
 	if err := json.NewEncoder(&line).Encode(Sum([]*Report{rep, New(record(), nil), New(&history.Record{}, nil)})); err != nil {
 		t.Fatal(err)
 	}
-	want := `{"operations":3600,"faults":4,"violations":3,"void":1,"failover_p50_ms":2010,"failover_p99_ms":2010,"checker":"watch","evidence":"event 4 came twice\n    at 1 s\n    at 2 s"}`
+	want := `{"operations":3600,"faults":4,"violations":3,"void":1,"failover_p50_ms":2010,"failover_p99_ms":2010,"checker":"watch","evidence":"event 4 came twice\n    at 1 s\n    at 2 s","alarms":{"watch":"event 4 came twice\n    at 1 s\n    at 2 s"}}`
 	if strings.TrimSpace(line.String()) != want {
 		t.Errorf("summary\n%s, want\n%s", line.String(), want)
 	}
