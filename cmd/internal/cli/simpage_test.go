@@ -1,13 +1,10 @@
 package cli
 
 import (
-	"fmt"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
-
-	"rota/internal/sim/evaluate"
 )
 
 // evaluationTables are the tables of the evaluation's page by their commands.
@@ -35,26 +32,6 @@ func TestTheEvaluationIsOfThisCode(t *testing.T) {
 		now, _ := simulated(t, exitOK, append(strings.Fields(command)[2:], "--markdown")...)
 		if page := tables[command]; page != now {
 			t.Errorf("%s writes\n%s\nand docs/evaluation.md has\n%s\nRun make evaluate, and correct the text around its tables.", command, now, page)
-		}
-	}
-}
-
-// TestTitlesSayWhatIsCharged: all tables of cores charge today's costs, unless their commands say
-// otherwise.
-func TestTitlesSayWhatIsCharged(t *testing.T) {
-	costs := map[string]string{
-		"--resize": fmt.Sprintf("a resize costs %g ms,", float64(evaluate.DefaultLatency.Resize)/1e6),
-		"--open":   fmt.Sprintf("a sandbox opens in %g ms,", float64(evaluate.DefaultLatency.Open)/1e6),
-	}
-	for command, table := range evaluationTables(t) {
-		if !strings.HasPrefix(command, "rota sim compare coding ") {
-			continue
-		}
-		title, _, _ := strings.Cut(table, "\n")
-		for flag, cost := range costs {
-			if !strings.Contains(command, flag) && !strings.Contains(title+",", cost) {
-				t.Errorf("%s: the title on the page is %q, without %q", command, title, cost)
-			}
 		}
 	}
 }
