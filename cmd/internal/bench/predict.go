@@ -29,7 +29,7 @@ type Prediction struct {
 // predict runs the rounds through the simulator, with a warm-up before them as in the
 // measurement. service is the time of a request on a whole GPU, setUp that of a context switch.
 func (b *teachers) predict(ctx context.Context, service, setUp time.Duration) (*Prediction, error) {
-	latency := evaluate.MeasuredLatency
+	latency := evaluate.DefaultLatency
 	turns, err := evaluate.Given(b.simulated(setUp), b.trajectories(func(int) time.Duration { return service }), latency, true)
 	if err != nil {
 		return nil, err

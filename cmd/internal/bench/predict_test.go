@@ -24,7 +24,7 @@ func TestPredict(t *testing.T) {
 			last = r.teacher
 		}
 	}
-	overhead := 2*1.3 + 2.7 // two commits and a dispatch of evaluate.MeasuredLatency
+	overhead := 2*1.3 + 2.7 // two commits and a dispatch of evaluate.DefaultLatency
 	if want := 100 + overhead + 40*float64(switches)/100; math.Abs(p.TurnsMS-want) > 0.5 {
 		t.Errorf("turns take %.2f ms, want %.2f", p.TurnsMS, want)
 	}

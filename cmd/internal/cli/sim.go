@@ -33,6 +33,7 @@ type simFlags struct {
 	commit    time.Duration
 	dispatch  time.Duration
 	resize    time.Duration
+	open      time.Duration
 	plot      string
 	markdown  bool
 	workers   int
@@ -75,9 +76,10 @@ func (f *simFlags) addTo(fs *pflag.FlagSet) {
 	fs.StringVar(&f.trace, "trace", "", "CSV file of turns to replay, with the columns trajectory, turn, start_s, input_tokens, output_tokens, generate_s, gap_s, stop")
 	fs.Float64Var(&f.toolShare, "tool-share", 0.5, "fraction of a gap of the trace in which a tool computes; the rest is waiting")
 	fs.DurationVar(&f.gapCap, "gap-cap", 10*time.Minute, "longest gap of the trace that counts")
-	fs.DurationVar(&f.commit, "commit", time.Duration(evaluate.MeasuredLatency.Commit), "duration of a commit")
-	fs.DurationVar(&f.dispatch, "dispatch", time.Duration(evaluate.MeasuredLatency.Dispatch), "time to start a granted action on its node")
-	fs.DurationVar(&f.resize, "resize", time.Duration(evaluate.MeasuredLatency.Resize), "time for which an action does not get on when it is given other cores; 0: resizes cost nothing")
+	fs.DurationVar(&f.commit, "commit", time.Duration(evaluate.DefaultLatency.Commit), "duration of a commit")
+	fs.DurationVar(&f.dispatch, "dispatch", time.Duration(evaluate.DefaultLatency.Dispatch), "time to start a granted action on its node")
+	fs.DurationVar(&f.resize, "resize", time.Duration(evaluate.DefaultLatency.Resize), "time for which an action does not get on when it is given other cores; 0: resizes cost nothing")
+	fs.DurationVar(&f.open, "open", time.Duration(evaluate.DefaultLatency.Open), "time to open the sandbox of a trajectory, which its first action on cores waits for; pods have baseline.pods.start")
 	fs.StringVar(&f.plot, "plot", "", "folder for charts (PNG)")
 	fs.BoolVar(&f.markdown, "markdown", false, "write the table as Markdown")
 	fs.IntVar(&f.workers, "workers", runtime.NumCPU(), "number of policies that run at the same time")
@@ -88,10 +90,12 @@ func (f *simFlags) addTo(fs *pflag.FlagSet) {
 
 // read makes the setup that the flags describe.
 func (f *simFlags) read(fs *pflag.FlagSet, name string) (evaluate.Setup, error) {
-	s := evaluate.Setup{Workload: name, Seed: 1, Estimates: f.estimates, Latency: evaluate.Latency{Commit: int64(f.commit), Dispatch: int64(f.dispatch), Resize: int64(f.resize)}}
-	for _, d := range []time.Duration{f.commit, f.dispatch, f.resize} {
+	s := evaluate.Setup{Workload: name, Seed: 1, Estimates: f.estimates, Latency: evaluate.Latency{
+		Commit: int64(f.commit), Dispatch: int64(f.dispatch), Resize: int64(f.resize), Open: int64(f.open),
+	}}
+	for _, d := range []time.Duration{f.commit, f.dispatch, f.resize, f.open} {
 		if d < 0 || d > time.Minute {
-			return s, usageErrorf("--commit, --dispatch and --resize must be from 0 to 1 minute")
+			return s, usageErrorf("--commit, --dispatch, --resize and --open must be from 0 to 1 minute")
 		}
 	}
 	var err error

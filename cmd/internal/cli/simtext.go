@@ -33,8 +33,8 @@ func simTitle(r *evaluate.Report, sweep string) string {
 			parts = append(parts, name+" "+p.Set[name])
 		}
 	}
-	if p.Resize != evaluate.MeasuredResize() {
-		parts = append(parts, fmt.Sprintf("a resize costs %g ms", float64(p.Resize)))
+	if p.CPUNodes > 0 { // GPUs are not resized, and hold no sandboxes
+		parts = append(parts, fmt.Sprintf("a resize costs %g ms", float64(p.Resize)), fmt.Sprintf("a sandbox opens in %g ms", float64(p.Open)))
 	}
 	if p.Trace != nil {
 		parts = append(parts, fmt.Sprintf("tools from a trace of %d sessions at %g %% of gaps", p.Trace.Sessions, float64(p.Trace.SharePPM)/1e4))

@@ -29,6 +29,7 @@ type Parameters struct {
 	Commit       MS                `json:"commit_ms"`
 	Dispatch     MS                `json:"dispatch_ms"`
 	Resize       MS                `json:"resize_ms"`
+	Open         MS                `json:"open_ms"`
 	Set          map[string]string `json:"set,omitempty"`
 	Trace        *TraceParameters  `json:"trace,omitempty"`
 }
@@ -47,7 +48,8 @@ func (s *Setup) parameters(in *Input) Parameters {
 	out := Parameters{
 		CPUNodes: int64(c.CPUNodes.Value), CoresPerNode: int64(c.CoresPerNode.Value),
 		GPUNodes: int64(c.GPUNodes.Value), GPUsPerNode: int64(c.GPUsPerNode.Value),
-		Seed: in.Seed, Commit: ms(in.Latency.Commit), Dispatch: ms(in.Latency.Dispatch), Resize: ms(in.Latency.Resize), Set: make(map[string]string),
+		Seed: in.Seed, Commit: ms(in.Latency.Commit), Dispatch: ms(in.Latency.Dispatch), Resize: ms(in.Latency.Resize), Open: ms(in.Latency.Open),
+		Set: make(map[string]string),
 	}
 	for i := range p.Tasks {
 		out.Batch = append(out.Batch, int64(p.Tasks[i].Batch.Value))
@@ -64,9 +66,6 @@ func (s *Setup) parameters(in *Input) Parameters {
 	}
 	return out
 }
-
-// MeasuredResize is what a resize costs unless a setup says otherwise, as Parameters have it.
-func MeasuredResize() MS { return ms(MeasuredLatency.Resize) }
 
 // Progress is told how many of how many trajectories are over, from several
 // goroutines.

@@ -11,8 +11,8 @@
 // # Policies
 //
 //   - rota: one replica of the state machine behind a leader that has one entry in
-//     flight, as the real one has. What commits and starting a process take is
-//     [Latency], measured on real clusters.
+//     flight, as the real one has. What commits, starting a process and opening a
+//     sandbox take is [Latency].
 //   - fixed-N: the same machine and nodes, but an elastic action asks for N units
 //     and nothing else.
 //   - pod: a pod for each trajectory. Requests decide where it is placed, the
@@ -23,14 +23,21 @@
 //     again when these fail.
 //   - baseline: the last three together, each for what it can do.
 //   - equal: a reference that nobody can build. All cores are one machine, resized
-//     at every moment so that everybody has the same.
+//     at every moment so that everybody has the same. Sandboxes open as under rota.
 //   - aged-N: the same, but actions that are older than N seconds have an eighth of
 //     the weight.
 //
 // # In favour of the baselines
 //
-// Where a model had to be simpler than the real thing, it errs to their side. A
-// command in a pod starts at once, as does a request to a static service; the
-// kernel divides cores without loss; pods that the control plane would give up
-// wait; calls that were refused do not count against an API's limit.
+// Most of what is simpler than the real thing errs to their side. A command in a
+// pod starts at once, as does a request to a static service; the kernel divides
+// cores without loss; pods that the control plane would give up wait; calls that
+// were refused do not count against an API's limit. Pods start while the model
+// thinks, and a sandbox of rota opens with the first action, in the same time.
+//
+// # In favour of rota
+//
+// A static service takes one request at a time, and a real engine serves several
+// together. The control plane of pods creates so many a second, and nothing limits
+// how many sandboxes open at once. docs/evaluation.md has sweeps of both.
 package evaluate

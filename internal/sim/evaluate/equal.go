@@ -9,7 +9,7 @@ import (
 
 // equal is no system that could be built, and says what could be hoped for: all
 // nodes are one, and at every moment everybody has the same number of cores, in
-// fractions, resized at no cost. Nobody waits.
+// fractions, resized at no cost. Nobody waits, except for a sandbox to open.
 //
 // With an age it says what could be hoped for from shared cores: those that are older have an eighth
 // of the others' weight, so that short ones hardly wait for them and they do not stand still.
@@ -41,7 +41,16 @@ func newEqual(w *world, age int64) *equal {
 func (e *equal) begin(*rollout) {}
 func (e *equal) end(*rollout)   {}
 
+// submit has a call compute at once, but for the sandbox that it opens.
 func (e *equal) submit(c *call) {
+	if d := e.w.opening(c); d > 0 {
+		e.w.loop.After(d, func() { e.compute(c) })
+		return
+	}
+	e.compute(c)
+}
+
+func (e *equal) compute(c *call) {
 	c.started = e.w.loop.Now()
 	e.count()
 	j := &equalJob{c: c, limit: uint64(c.Cost[0].Max) * part, left: uint64(min(c.Single, workMax)) * part}

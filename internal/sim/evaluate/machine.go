@@ -208,11 +208,12 @@ func (m *machine) start(s *state.State, a *state.Action) {
 	}
 	report := &logv1.ReportAttempts{Node: m.nodes[a.Node], Incarnation: t.Incarnation,
 		Reports: []*logv1.AttemptReport{{ActionId: uint64(a.ID), Attempt: t.Number, Reason: uint32(state.EndExited)}}}
-	r := &running{m: m, c: c, node: a.Node, onCores: t.Chunk.Units == 0, units: g.units, wanted: g.units}
+	dispatch, setUp := cmp.Or(c.Dispatch, m.w.in.Latency.Dispatch), g.setUp+m.w.opening(c)
+	r := &running{m: m, c: c, node: a.Node, onCores: t.Chunk.Units == 0, units: g.units, wanted: g.units, since: m.w.loop.Now() + dispatch}
 	m.running[a.ID] = r
-	m.w.loop.After(cmp.Or(c.Dispatch, m.w.in.Latency.Dispatch)+g.setUp, func() {
+	m.w.loop.After(dispatch+setUp, func() {
 		c.started = m.w.loop.Now()
-		c.busy += g.setUp * g.units
+		r.hold()
 		r.then = func(ok bool) {
 			took := m.w.loop.Now() - c.started
 			c.exec += took

@@ -16,7 +16,8 @@ type running struct {
 	// units are those that it has, wanted those that it was told to have last.
 	units, wanted int64
 	then          func(ok bool)
-	// left is how long it would compute from since on, with units; 0: it has not begun.
+	// left is how long it would compute from since on, with units; 0: it has not begun, and sets
+	// up from since on.
 	left, since int64
 	// stalled is how long it does not get on before that: resizes cost as much.
 	stalled int64
@@ -51,11 +52,17 @@ func (r *running) goOn() {
 	})
 }
 
+// hold adds what it has held since that was added last, and returns for how long that was.
+func (r *running) hold() int64 {
+	held := max(0, r.m.w.loop.Now()-r.since)
+	r.c.busy += held * r.units
+	r.since += held
+	return held
+}
+
 // account adds what it has used since it was accounted for last.
 func (r *running) account() {
-	used := r.m.w.loop.Now() - r.since
-	r.c.busy += used * r.units
-	r.since += used
+	used := r.hold()
 	stalled := min(used, r.stalled)
 	r.stalled -= stalled
 	r.left -= used - stalled
@@ -68,6 +75,7 @@ func (r *running) resize(units int64) {
 	case r.done:
 		return
 	case r.left == 0:
+		r.hold()
 		r.units = units
 		return
 	}

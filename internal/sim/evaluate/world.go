@@ -35,6 +35,8 @@ type rollout struct {
 	task  int
 	turn  int
 	begun int64
+	// opened: its sandbox is open, or opens.
+	opened bool
 }
 
 // key is what draws for a rollout go by.
@@ -140,6 +142,16 @@ func (w *world) next(r *rollout) {
 	w.loop.After(t.Think, func() {
 		w.policy.submit(&call{Action: &t.Action, r: r, submitted: w.loop.Now()})
 	})
+}
+
+// opening is how long a call waits for the sandbox of its rollout: the first call on cores
+// opens it. A call that is no trajectory's has none.
+func (w *world) opening(c *call) int64 {
+	if c.r.opened || c.r.Alone || !onCPUs(c.Action) {
+		return 0
+	}
+	c.r.opened = true
+	return w.in.Latency.Open
 }
 
 // ended tells that the newest try of a call has ended. One that failed is tried
