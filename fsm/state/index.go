@@ -237,7 +237,7 @@ func mapped[K cmp.Ordered, V comparable](name string, of func(*indexes) *dict[K,
 }
 
 // indexed lists all indexes.
-var indexed = [...]index{
+var indexed = append([]index{
 	mapped("namespaceNames", func(x *indexes) *dict[string, NamespaceID] { return &x.namespaceNames }),
 	mapped("poolNames", func(x *indexes) *dict[string, PoolID] { return &x.poolNames }),
 	mapped("nodeNames", func(x *indexes) *dict[string, NodeID] { return &x.nodeNames }),
@@ -252,7 +252,6 @@ var indexed = [...]index{
 	mapped("queueLen", func(x *indexes) *dict[QueueKey, int] { return &x.queueLen }),
 	mapped("nsQueued", func(x *indexes) *dict[NamespaceID, int] { return &x.nsQueued }),
 	mapped("nsTrajectories", func(x *indexes) *dict[NamespaceID, Opened] { return &x.nsTrajectories }),
-	shareIndexes[0], shareIndexes[1], shareIndexes[2], shareIndexes[3], shareIndexes[4],
 	ordered("reserved", func(x *indexes) *set[reserved] { return &x.reserved }, reserved.less),
 	ordered("resumed", func(x *indexes) *set[resumed] { return &x.resumed }, resumed.less),
 	mapped("resumedCores", func(x *indexes) *dict[NamespaceID, resumedCores] { return &x.resumedCores }),
@@ -315,7 +314,7 @@ var indexed = [...]index{
 	ordered("jobTurns", func(x *indexes) *set[jobTurn] { return &x.jobTurns }, jobTurn.less),
 	ordered("waitingTurns", func(x *indexes) *set[waitingTurn] { return &x.waitingTurns }, waitingTurn.less),
 	mapped("heldTurns", func(x *indexes) *dict[JobID, TurnID] { return &x.heldTurns }),
-}
+}, shareIndexes...)
 
 func (a coreRank) less(b coreRank) bool {
 	if a.pool != b.pool {
