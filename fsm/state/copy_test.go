@@ -49,7 +49,7 @@ func TestForkedSharesAreApart(t *testing.T) {
 	}
 	s.PutAction(equipped(1))
 	s.Copy().PutAction(equipped(2))
-	if h := s.HeldWithUnits(1); h.Promised.Running != 1 {
+	if h := s.HeldWithUnits(1, 1); h.Promised.Running != 1 {
 		t.Errorf("%d actions have units, and there is 1: the other is in a copy", h.Promised.Running)
 	}
 	if err := s.checkIndexes(s.rebuild()); err != nil {

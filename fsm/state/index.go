@@ -38,7 +38,7 @@ type indexes struct {
 	// promised is what is promised to actions for which nodes are reserved; it is kept with those.
 	promised dict[NamespaceID, Promised]
 	// equipped is what actions need that have their quotas and wait for a node; it is kept with those.
-	equipped dict[NamespaceID, Promised]
+	equipped set[equipped]
 	// reserved has the nodes that are reserved for actions, by the namespaces of these.
 	reserved set[reserved]
 	// resumed has the attempts that wait to go on, by namespace, resumedCores the cores that they lack.
