@@ -193,7 +193,7 @@ func (x *execution) hearOfReplica(gateway string, c *logv1.RewardReplicaReport) 
 	case c.Ready && p.State == state.ReplicaStarting:
 		p.State, p.EndAt = state.ReplicaReady, 0
 		if p.Generation == r.Generation {
-			r.Failures, r.RetryAt, r.Message = 0, 0, ""
+			r.Failures, r.RetryAt, r.Message, r.GaveWay = 0, 0, "", 0
 		}
 	case c.Idle && p.State == state.ReplicaDraining && !slices.Contains(p.Idle, gateway) && len(p.Idle) < state.RewardGatewaysMax:
 		at, _ := slices.BinarySearch(p.Idle, gateway)

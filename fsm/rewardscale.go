@@ -81,8 +81,9 @@ func (x *execution) scaleReward(old *state.Reward) (starts int) {
 	leave := append(starting, ready...)[:d.Drain]
 	if uint32(len(ready)) >= d.Wanted {
 		leave = append(leave, older...)
-	} else {
-		leave = append(leave, early...)
+	} else if early != nil {
+		leave = append(leave, early)
+		r.GaveWay = r.Generation
 	}
 	for _, p := range leave {
 		u := *p
@@ -101,10 +102,10 @@ func (x *execution) scaleReward(old *state.Reward) (starts int) {
 }
 
 // givesWay returns the old replica that drains before new ones are ready, if any does: a new one has
-// waited for --start-timeout and is the first in its queue, so it gets what the old one holds. That goes
-// one by one, and ends when a new replica fails.
-func (x *execution) givesWay(r *state.Reward, waits *state.Action, starting, older []*state.Replica) []*state.Replica {
-	if waits == nil || waits.Aside || r.Failures > 0 || len(older) == 0 {
+// waited for --start-timeout and is the first in its queue, so it gets what the old one holds. The next old
+// one stays until a new one is ready, and all stay after one has failed.
+func (x *execution) givesWay(r *state.Reward, waits *state.Action, starting, older []*state.Replica) *state.Replica {
+	if waits == nil || waits.Aside || r.Failures > 0 || r.GaveWay == r.Generation || x.s.Pool(waits.Pool).Halted != "" {
 		return nil
 	}
 	for _, p := range starting {
@@ -117,10 +118,19 @@ func (x *execution) givesWay(r *state.Reward, waits *state.Action, starting, old
 		first = id == waits.ID
 		return false
 	})
-	if !first {
+	i := slices.IndexFunc(older, func(p *state.Replica) bool { return holdsFor(x.s.Action(p.Action), waits) })
+	if !first || i < 0 {
 		return nil
 	}
-	return older[:1]
+	return older[i]
+}
+
+// holdsFor reports whether a running action holds what another waits for: cores, or as many GPUs.
+func holdsFor(a, waits *state.Action) bool {
+	if a.State != state.ActionRunning || a.Pool != waits.Pool || a.KeyResource() != waits.KeyResource() {
+		return false
+	}
+	return a.GPUs() == nil || a.GPUs().Degrees[0] >= waits.GPUs().Degrees[0]
 }
 
 // lateReplicas returns the replicas of a function, after those that were not ready in time have

@@ -17,7 +17,7 @@ func explainLimit(v *state.State, a *state.Action) string {
 		return ""
 	}
 	_, forUnits := a.Missing()
-	s, held := v.SettingsOf(a.Namespace), order.HeldFor(v, a.Namespace, forUnits)
+	s, held := v.SettingsOf(a.Namespace), order.HeldFor(v, a)
 	if limit != order.MemoryLimit {
 		held.Memory = 0 // open trajectories keep nothing else from it
 	}
@@ -30,9 +30,6 @@ func explainLimit(v *state.State, a *state.Action) string {
 	switch limit {
 	case order.RunningLimit:
 		text = fmt.Sprintf("waits for its namespace %s: it runs %d of at most %d actions", v.Namespace(a.Namespace).Name, held.Running, s.RunningMax)
-		if n := held.Promised.Running; forUnits && n > 0 {
-			text += fmt.Sprintf("; waiting for a node before it: %d", n)
-		}
 	case order.CoresLimit:
 		text = fmt.Sprintf("waits for its namespace %s: it holds %d of at most %d cores, and %s needs %d", v.Namespace(a.Namespace).Name, held.Cores, s.CoresMax, what, n*a.CoresMin)
 		if resumed := held.Resuming + held.Limited; resumed > 0 {
@@ -42,6 +39,9 @@ func explainLimit(v *state.State, a *state.Action) string {
 		text = fmt.Sprintf("waits for its namespace %s: it holds %d of at most %d GPUs, and %s needs %d", v.Namespace(a.Namespace).Name, held.GPUs, s.GPUsMax, what, n*a.GPUs().Degrees[0])
 	case order.MemoryLimit:
 		text = fmt.Sprintf("waits for its namespace %s: it holds %d of at most %d bytes of memory, with its open trajectories, and %s needs %d", v.Namespace(a.Namespace).Name, held.Memory, s.MemoryMax, what, uint64(n)*a.Memory)
+	}
+	if n := held.Promised.Running; forUnits && n > 0 {
+		text += fmt.Sprintf("; waiting for a node before it: %d", n)
 	}
 	if never {
 		text += ": an operator has to raise the limit, or cancel the action"

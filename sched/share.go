@@ -67,8 +67,7 @@ func LimitOf(v *state.State, a *state.Action) order.Limit {
 	if !v.AnySettings() {
 		return order.NoLimit
 	}
-	_, forUnits := a.Missing()
-	return order.Exceeds(v.SettingsOf(a.Namespace), order.HeldFor(v, a.Namespace, forUnits), a)
+	return order.Exceeds(v.SettingsOf(a.Namespace), order.HeldFor(v, a), a)
 }
 
 // within returns the width of an action that starts, as far as the cores go that its namespace may

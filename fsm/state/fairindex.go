@@ -83,7 +83,7 @@ var shareIndexes = []index{
 	ordered("waiting", func(x *indexes) *set[waitingOf] { return &x.waiting }, waitingOf.less),
 	mapped("held", func(x *indexes) *dict[NamespaceID, Held] { return &x.held }),
 	mapped("promised", func(x *indexes) *dict[NamespaceID, Promised] { return &x.promised }),
-	mapped("equipped", func(x *indexes) *dict[NamespaceID, Promised] { return &x.equipped }),
+	ordered("equipped", func(x *indexes) *set[equipped] { return &x.equipped }, equipped.less),
 }
 
 // keepShares builds the indexes by namespace when namespaces begin to share, which takes a walk
@@ -222,35 +222,69 @@ func (r *Action) equipped() bool {
 // countPromised counts an action in place of the row before; nil: there was none.
 func (s *State) countPromised(old, r *Action) {
 	if x := &db(s).index; x.shares {
-		countIf(&x.promised, old, r, (*Action).reserves)
-		countIf(&x.equipped, old, r, (*Action).equipped)
+		countIf(old, r, (*Action).reserves, x.countReserves)
+		countIf(old, r, (*Action).equipped, x.countEquipped)
 	}
 }
 
-// countIf counts what an action needs in place of the row before, where a condition is met.
-func countIf(needs *dict[NamespaceID, Promised], old, r *Action, met func(*Action) bool) {
-	was, is := old != nil && met(old), met(r)
-	if was == is {
-		return
+// countIf counts an action in place of the row before, where a condition is met.
+func countIf(old, r *Action, met func(*Action) bool, count func(a *Action, by int)) {
+	switch was, is := old != nil && met(old), met(r); {
+	case is && !was:
+		count(r, 1)
+	case was && !is:
+		count(old, -1)
 	}
-	a, by := r, 1
-	if was {
-		a, by = old, -1
-	}
-	p, _ := needs.Get(a.Namespace)
+}
+
+func (x *indexes) countReserves(a *Action, by int) {
+	p, _ := x.promised.Get(a.Namespace)
 	if p = p.Plus(a, by); p == (Promised{}) {
-		needs.Delete(a.Namespace)
+		x.promised.Delete(a.Namespace)
 	} else {
-		needs.Set(a.Namespace, p)
+		x.promised.Set(a.Namespace, p)
 	}
 }
 
-// HeldWithUnits is HeldBy, and what queued actions need at least that have their units of quotas: no
-// others of the namespace get units that these leave no room for.
-func (s *State) HeldWithUnits(id NamespaceID) Held {
+// equipped is what actions of a namespace and a pool need that have all their units of quotas, counted
+// for each of these quotas.
+type equipped struct {
+	namespace NamespaceID
+	quota     QuotaID
+	pool      PoolID
+	needs     Promised
+}
+
+func (a equipped) less(b equipped) bool {
+	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.quota, b.quota), cmp.Compare(a.pool, b.pool)) < 0
+}
+
+func (x *indexes) countEquipped(a *Action, by int) {
+	for _, use := range a.Needs.Quotas {
+		k := equipped{namespace: a.Namespace, quota: use.Quota, pool: a.Pool}
+		old, _ := x.equipped.Get(k)
+		if k.needs = old.needs.Plus(a, by); k.needs == (Promised{}) {
+			x.equipped.Delete(k)
+		} else {
+			x.equipped.Set(k)
+		}
+	}
+}
+
+// HeldWithUnits is HeldBy, and what queued actions need at least that have units of a quota and wait for a
+// node: no others of the namespace get units of the quota that these leave no room for. In a pool that is
+// halted they wait for an operator, and do not count.
+func (s *State) HeldWithUnits(id NamespaceID, quota QuotaID) Held {
 	h := s.HeldBy(id)
-	equipped, _ := db(s).index.equipped.Get(id)
-	h.Promised = h.Promised.Sum(equipped)
+	db(s).index.equipped.Ascend(equipped{namespace: id, quota: quota}, func(k equipped) bool {
+		if k.namespace != id || k.quota != quota {
+			return false
+		}
+		if s.Pool(k.pool).Halted == "" {
+			h.Promised = h.Promised.Sum(k.needs)
+		}
+		return true
+	})
 	return h
 }
 

@@ -40,7 +40,7 @@ type indexes struct {
 	// promised is what is promised to actions for which nodes are reserved; it is kept with those.
 	promised dict[NamespaceID, Promised]
 	// equipped is what actions need that have their quotas and wait for a node; it is kept with those.
-	equipped dict[NamespaceID, Promised]
+	equipped set[equipped]
 	// reserved has the nodes that are reserved for actions, by the namespaces of these.
 	reserved set[reserved]
 	// resumed has the attempts that wait to go on, by namespace, resumedCores the cores that they lack.
@@ -239,7 +239,7 @@ func mapped[K cmp.Ordered, V comparable](name string, of func(*indexes) *dict[K,
 }
 
 // indexed lists all indexes.
-var indexed = [...]index{
+var indexed = append([]index{
 	mapped("namespaceNames", func(x *indexes) *dict[string, NamespaceID] { return &x.namespaceNames }),
 	mapped("poolNames", func(x *indexes) *dict[string, PoolID] { return &x.poolNames }),
 	mapped("nodeNames", func(x *indexes) *dict[string, NodeID] { return &x.nodeNames }),
@@ -255,7 +255,6 @@ var indexed = [...]index{
 	mapped("queuedActions", func(x *indexes) *dict[ActionID, struct{}] { return &x.queuedActions }),
 	mapped("nsQueued", func(x *indexes) *dict[NamespaceID, int] { return &x.nsQueued }),
 	mapped("nsTrajectories", func(x *indexes) *dict[NamespaceID, Opened] { return &x.nsTrajectories }),
-	shareIndexes[0], shareIndexes[1], shareIndexes[2], shareIndexes[3], shareIndexes[4],
 	ordered("reserved", func(x *indexes) *set[reserved] { return &x.reserved }, reserved.less),
 	ordered("resumed", func(x *indexes) *set[resumed] { return &x.resumed }, resumed.less),
 	mapped("resumedCores", func(x *indexes) *dict[NamespaceID, resumedCores] { return &x.resumedCores }),
@@ -318,7 +317,7 @@ var indexed = [...]index{
 	ordered("jobTurns", func(x *indexes) *set[jobTurn] { return &x.jobTurns }, jobTurn.less),
 	ordered("waitingTurns", func(x *indexes) *set[waitingTurn] { return &x.waitingTurns }, waitingTurn.less),
 	mapped("heldTurns", func(x *indexes) *dict[JobID, TurnID] { return &x.heldTurns }),
-}
+}, shareIndexes...)
 
 func (a coreRank) less(b coreRank) bool {
 	if a.pool != b.pool {

@@ -50,6 +50,9 @@ type Reward struct {
 	RetryAt  int64
 	Failures uint32
 	Message  string
+	// GaveWay is the generation for which an old replica has drained early: no other does before one of
+	// this generation is ready. 0: none has.
+	GaveWay uint64
 	// Starts counts replicas, Calls and FailedCalls what gateways answered, CallNS how long
 	// replicas worked on that. CoreNS and GPUNS are what replicas have held that have ended.
 	Starts, Calls, FailedCalls, CallNS, CoreNS, GPUNS uint64
@@ -80,7 +83,7 @@ func (r *Reward) code(c *codec) {
 	for _, n := range []*uint32{&r.Min, &r.Max, &r.Concurrency, &r.Cores, &r.GPUs, &r.Wanted, &r.Peak, &r.Failures} {
 		number(c, n)
 	}
-	for _, n := range []*uint64{&r.Version, &r.Generation, &r.Starts, &r.Calls, &r.FailedCalls, &r.CallNS, &r.CoreNS, &r.GPUNS} {
+	for _, n := range []*uint64{&r.Version, &r.Generation, &r.GaveWay, &r.Starts, &r.Calls, &r.FailedCalls, &r.CallNS, &r.CoreNS, &r.GPUNS} {
 		number(c, n)
 	}
 	for _, at := range []*int64{&r.IdleNS, &r.TimeoutNS, &r.StartNS, &r.RegisteredAt, &r.LowSince, &r.DueAt, &r.RetryAt} {

@@ -260,20 +260,35 @@ func (m *Model) mayTake(q *quota, a *action, key uint32) bool {
 	return !m.cannotTake(a) && !m.fullBeside(a) && !q.halted && key < q.keys && q.allows(key, a.missing().units, q.counted(key, m.now, false), m.now)
 }
 
-// fullBeside: the namespace of an action runs as many as it may, with those that have all they need of
-// quotas and wait for a node. Those that got the last of it in this entry may have got it later.
+// fullBeside: with an action, its namespace would run more or hold more GPUs than it may, beside those that
+// have units of the same quota, and all others, and wait for a node of a pool that is not halted. Those that
+// got units of another quota last, in this entry, may have got them later.
 func (m *Model) fullBeside(a *action) bool {
-	most := int(m.settingsOf(a.Namespace).RunningMax)
-	if most == 0 {
+	s := m.settingsOf(a.Namespace)
+	if s.RunningMax == 0 && s.GPUsMax == 0 {
 		return false
 	}
-	n := m.holds(a.Namespace).Running
+	h, q := m.holds(a.Namespace), a.missing().quota
 	for _, b := range m.actions {
-		if b.Namespace == a.Namespace && b.State == state.ActionQueued && len(b.uses) > 0 && b.missing() == nil && !m.justJoined(b) && !m.aside(b) {
-			n++
+		shares := b.Namespace == a.Namespace && slices.ContainsFunc(b.uses, func(u use) bool { return u.quota == q })
+		if !shares || b.State != state.ActionQueued || b.missing() != nil || b.pool.halted || m.aside(b) {
+			continue
+		}
+		if !m.justJoined(b) || b.uses[len(b.uses)-1].quota == q {
+			h.Running++
+			h.GPUs += b.leastGPUs()
 		}
 	}
-	return n >= most
+	gpus := a.leastGPUs()
+	return s.RunningMax > 0 && h.Running >= int(s.RunningMax) || s.GPUsMax > 0 && gpus > 0 && h.GPUs+gpus > int(s.GPUsMax)
+}
+
+// leastGPUs is how many GPUs an action needs at least.
+func (a *action) leastGPUs() int {
+	if g := a.GPUs(); g != nil {
+		return int(g.Degrees[0])
+	}
+	return 0
 }
 
 func (m *Model) take(q *quota, a *action, key uint32) {

@@ -187,7 +187,7 @@ func (m *Model) hearsOfReplica(p *state.Replica, gateway string, said *logv1.Rew
 	} else if said.Ready && p.State == state.ReplicaStarting {
 		p.State, p.EndAt = state.ReplicaReady, 0
 		if r.Generation == p.Generation {
-			r.RetryAt, r.Failures, r.Message = 0, 0, ""
+			r.RetryAt, r.Failures, r.Message, r.GaveWay = 0, 0, "", 0
 		}
 	} else if said.Idle && drains && len(p.Idle) < rewardGatewaysMax && !slices.Contains(p.Idle, gateway) {
 		p.Idle = append(slices.Clone(p.Idle), gateway)
@@ -278,7 +278,7 @@ func (m *Model) scaleReward(r *state.Reward) error {
 	start, drain := m.decideReplicas(r, len(starting), len(ready))
 	leaving := append(slices.Clone(starting), ready...)[:drain]
 	if p := m.holdsUp(r, late); p != nil && len(ready) < int(r.Wanted) {
-		leaving = append(leaving, p)
+		leaving, r.GaveWay = append(leaving, p), r.Generation
 	}
 	if len(ready) >= int(r.Wanted) {
 		leaving = append(append(leaving, of(state.ReplicaReady, false)...), of(state.ReplicaStarting, false)...)
@@ -307,9 +307,10 @@ func (m *Model) scaleReward(r *state.Reward) error {
 }
 
 // holdsUp returns the oldest replica of an older generation if a new one waits for what it holds: that one
-// comes next in its queue, no new one has failed or begun, and no old one leaves already.
+// comes next in its queue, no new one has failed or begun, no old one leaves already, and none has left for
+// this generation since one of it was ready.
 func (m *Model) holdsUp(r *state.Reward, late *action) (old *state.Replica) {
-	if late == nil || r.Failures != 0 || m.aside(late) || slices.ContainsFunc(m.queueOf(late).waiting, func(b *action) bool { return b.ID < late.ID && !m.aside(b) }) {
+	if late == nil || r.Failures != 0 || r.GaveWay == r.Generation || late.pool.halted || m.aside(late) || slices.ContainsFunc(m.queueOf(late).waiting, func(b *action) bool { return b.ID < late.ID && !m.aside(b) }) {
 		return nil
 	}
 	for _, p := range m.replicasOf(r.Name) {
@@ -317,11 +318,16 @@ func (m *Model) holdsUp(r *state.Reward, late *action) (old *state.Replica) {
 		switch {
 		case p.Generation == r.Generation && begun, p.Generation != r.Generation && p.State == state.ReplicaDraining:
 			return nil
-		case p.Generation != r.Generation && old == nil:
+		case p.Generation != r.Generation && old == nil && holdsWhat(m.actions[p.Action], late):
 			old = p
 		}
 	}
 	return old
+}
+
+// holdsWhat: a runs on what b waits for, and has as many GPUs.
+func holdsWhat(a, b *action) bool {
+	return a.State == state.ActionRunning && a.pool == b.pool && a.contended() == b.contended() && a.leastGPUs() >= b.leastGPUs()
 }
 
 // giveUpLate: a replica that has run for so long, and that no gateway could call, has failed. It returns

@@ -103,7 +103,10 @@ func NewFair(view *state.State, resource state.Queue, queues []state.Queue, ahea
 func (f *Fair) newLine(resource state.Queue, queues []state.Queue, ns state.NamespaceID) fairLine {
 	clocks := f.view.Clocks(resource)
 	k := clocks.Clock(ns)
-	l := fairLine{namespace: ns, settings: f.view.SettingsOf(ns), tag: k.Lead, held: HeldFor(f.view, ns, resource.Kind == state.QuotaQueue), queues: make([]fairQueue, len(queues))}
+	l := fairLine{namespace: ns, settings: f.view.SettingsOf(ns), tag: k.Lead, queues: make([]fairQueue, len(queues))}
+	if l.held = f.view.HeldBy(ns); resource.Kind == state.QuotaQueue {
+		l.held = f.view.HeldWithUnits(ns, state.QuotaID(resource.ID))
+	}
 	if clocks != nil {
 		l.meanUS = heldUS(clocks, k)
 	} else if resource != (state.Queue{}) {
@@ -115,13 +118,13 @@ func (f *Fair) newLine(resource state.Queue, queues []state.Queue, ns state.Name
 	return l
 }
 
-// HeldFor returns what a namespace holds beside an action that is to start, or is to get units of a
-// quota: then those that have units and wait for a node count too.
-func HeldFor(view *state.State, ns state.NamespaceID, forUnits bool) state.Held {
-	if forUnits {
-		return view.HeldWithUnits(ns)
+// HeldFor returns what its namespace holds beside an action that is to start, or is to get units of a
+// quota: then those that have units of it and wait for a node count too.
+func HeldFor(view *state.State, a *state.Action) state.Held {
+	if use, waits := a.Missing(); waits {
+		return view.HeldWithUnits(a.Namespace, use.Quota)
 	}
-	return view.HeldBy(ns)
+	return view.HeldBy(a.Namespace)
 }
 
 func (f *Fair) find(ns state.NamespaceID) (i int, known bool) {
@@ -224,7 +227,7 @@ func (l *fairLine) count(a *state.Action, by int) {
 	l.held.Running += n
 	l.held.Cores += n * int(a.CoresMin)
 	l.held.Memory += uint64(n) * place.Reserves(a)
-	if _, waits := a.Missing(); !waits && a.GPUs() != nil {
+	if a.GPUs() != nil {
 		l.held.GPUs += n * int(a.GPUs().Degrees[0])
 	}
 }
