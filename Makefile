@@ -142,13 +142,17 @@ compile:
 race: TESTFLAGS := -race -count=3
 race: test ## Run all tests three times with the race detector
 
+# How many hours `make dst` simulates, and which scenarios `make jepsen` runs.
+SEEDS ?= 50
+SCENARIOS ?= ci
+
 .PHONY: dst
 dst: bin/rota-jepsen ## Simulate 50 hours of clusters under faults, on the real state machine (minutes)
-	bin/rota-jepsen dst --seeds 50
+	bin/rota-jepsen dst --seeds $(SEEDS)
 
 .PHONY: jepsen
 jepsen: bin/rota-jepsen ## Break clusters of real processes in every way, as root (8 minutes)
-	bin/rota-jepsen run ci --void-retries 1 -o json
+	bin/rota-jepsen run $(SCENARIOS) --void-retries 1 -o json
 
 .PHONY: mutants
 mutants: bin/rota-jepsen ## Plant bugs and see that they are noticed, as root (an hour)
