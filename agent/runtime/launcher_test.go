@@ -82,18 +82,25 @@ func TestTheLauncherCannotBeChanged(t *testing.T) {
 	}
 }
 
-// TestATakenReportHoldsUpNoEnd: another process has the pipe of the launcher, so that no end of file comes.
-func TestATakenReportHoldsUpNoEnd(t *testing.T) {
+// heldLaunch is a launch with a pipe that somebody else has too, so that no end of file comes.
+func heldLaunch(t *testing.T) *launch {
+	t.Helper()
 	u, err := launcher("/none").launch()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer u.close()
-	taken, err := unix.Dup(int(u.write.Fd()))
+	t.Cleanup(u.close)
+	held, err := unix.Dup(int(u.write.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(taken)
+	t.Cleanup(func() { unix.Close(held) })
+	return u
+}
+
+// TestATakenReportHoldsUpNoEnd: another process has the pipe of the launcher.
+func TestATakenReportHoldsUpNoEnd(t *testing.T) {
+	u := heldLaunch(t)
 	exited := make(chan childExit, 1)
 	exited <- childExit{lost: true}
 	c := child{exited: exited}
@@ -107,16 +114,7 @@ func TestATakenReportHoldsUpNoEnd(t *testing.T) {
 
 // TestALauncherThatHangsIsKilled: an order to kill an attempt does not wait until its program is executed.
 func TestALauncherThatHangsIsKilled(t *testing.T) {
-	u, err := launcher("/none").launch()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer u.close()
-	hangs, err := unix.Dup(int(u.write.Fd()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(hangs)
+	u := heldLaunch(t)
 	exited, killed := make(chan childExit, 1), make(chan struct{})
 	c := child{exited: exited}
 	close(killed)
