@@ -28,7 +28,7 @@ FAULTPKGS := ./internal/clock/... ./internal/failpoint ./agent/runtime
 # Computations without goroutines of their own, but for some that share nothing: there is
 # nothing for the race detector to find, and with it they take five times as long. What
 # others do beside the state machine of fsm is in the tests of RACINGTESTS.
-PUREPKGS := . ./fsm ./sched/... ./agent/plan ./internal/sim/... ./jepsen/model ./jepsen/dst ./jepsen/check
+PUREPKGS := . ./fsm ./sched/... ./agent/plan ./internal/sim/... ./jepsen/model ./jepsen/dst ./jepsen/check ./jepsen/mutant
 # The longest of the rest begin first, so that none of them is left alone at the end.
 LONGPKGS := ./server/replica ./cmd/rota/e2e
 RACINGTESTS := -run 'Beside|WaitApplied' ./fsm

@@ -47,9 +47,15 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// noLauncher is a file in the directory of a supervisor which is to be one of a machine without the launcher.
+const noLauncher = "no-launcher"
+
 func superviseMain(args []string) int {
 	opts, err := runtime.ParseSuperviseArgs(args)
 	if err == nil {
+		if _, err := os.Stat(filepath.Join(opts.Dir, noLauncher)); err == nil {
+			runtime.WithoutLauncher()
+		}
 		err = runtime.Supervise(context.Background(), opts)
 	}
 	if err != nil {

@@ -54,7 +54,7 @@ var agents = []Mutant{
 		Bug:  "a supervisor stands still, and ends no lease, while a program hangs before it is executed and garbage is to be collected",
 		Edits: []Edit{{"agent/runtime/supervisor.go",
 			"	collectBetweenForks()\n", ""}},
-		Hunt: Hunt{Engine: Tests, Args: []string{"agent/runtime", "TestAProgramThatHangsBeforeItIsExecuted"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"agent/runtime", "TestAProgramThatHangsWithoutTheLauncher"}},
 	},
 	{
 		Name: "readopted-attempt-started-again",

@@ -84,13 +84,23 @@ func (h *Hunter) Hunt(ctx context.Context, m *Mutant) Catch {
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, m.Hunt.within())
 	defer cancel()
-	for again := true; again && ctx.Err() == nil; {
-		c.Tries++
-		f, err := h.try(ctx, &m.Hunt, binary, c.Tries)
-		again = c.note(f, err, m.Hunt.By) && c.Tries != m.Hunt.Tries
-	}
+	c.repeat(ctx, &m.Hunt, func(number int) (*Finding, error) { return h.try(ctx, &m.Hunt, binary, number) })
 	c.Seconds = time.Since(begin).Seconds()
 	return c
+}
+
+// repeat tries until a try ends the hunt. One of processes that was void does not count: the next
+// one has another seed.
+func (c *Catch) repeat(ctx context.Context, hunt *Hunt, try func(number int) (*Finding, error)) {
+	counted := 0
+	for again := true; again && ctx.Err() == nil; {
+		c.Tries++
+		f, err := try(c.Tries)
+		if hunt.Engine != Processes || !errors.Is(err, errVoid) {
+			counted++
+		}
+		again = c.note(f, err, hunt.By) && (hunt.Tries == 0 || counted < hunt.Tries)
+	}
 }
 
 // note records a try and says whether another one makes sense. One that the time of the hunt

@@ -63,6 +63,32 @@ func TestARunThatIsCutOff(t *testing.T) {
 	}
 }
 
+// TestAVoidTryDoesNotCount: a hunt of one try without a bug tries again, as the next seed may prove
+// something. One by simulation would do the same again.
+func TestAVoidTryDoesNotCount(t *testing.T) {
+	for _, c := range []struct {
+		hunt Hunt
+		void int
+		want Catch
+	}{
+		{run("kills"), 0, Catch{Tries: 1}},
+		{run("kills"), 2, Catch{Tries: 3}},
+		{simulate(), 2, Catch{Tries: 1, Error: errVoid.Error()}},
+	} {
+		c.hunt.Tries = 1
+		var got Catch
+		got.repeat(t.Context(), &c.hunt, func(number int) (*Finding, error) {
+			if number <= c.void {
+				return nil, errVoid
+			}
+			return &Finding{}, nil
+		})
+		if got != c.want {
+			t.Errorf("%s with %d void tries: %+v, want %+v", c.hunt.Engine, c.void, got, c.want)
+		}
+	}
+}
+
 // TestControlsAreTriedAsOften: as the slowest of their mutants, by any checker.
 func TestControlsAreTriedAsOften(t *testing.T) {
 	mutants := []Mutant{

@@ -155,7 +155,7 @@ var jobs = []Mutant{
 	{
 		Name:  "lease-of-a-turn-from-a-repetition",
 		Bug:   "who asks for a turn again counts its lease from then, though it was granted before",
-		Edits: []Edit{{"api/client/turn.go", "	if !resp.Replayed {", "	if h.until == 0 {"}},
+		Edits: []Edit{{"api/client/turn.go", "	if !resp.Replayed {", "	if h.hold.until.Load() == 0 {"}},
 		Hunt:  Hunt{Engine: Tests, Args: []string{"api/client", "TestATurnThatWasGrantedBeforeIsRenewedFirst"}},
 	},
 }
