@@ -20,6 +20,7 @@ type Model struct {
 	now      int64  // log time in nanoseconds
 	applied  uint64
 	revision uint64
+	workLeft bool // work was left over for the next entry
 	// Newest numbers given out.
 	lastAction      state.ActionID
 	lastTrajectory  state.TrajectoryID
@@ -78,8 +79,8 @@ type step struct {
 	touchedClasses      []*class
 	touchedRequests     []string
 	touchedEngines      []string // models
-	// onlyArrivals: no node was changed by the commands, so that every pass is
-	// over the queue of a pool, and chooses among all nodes.
+	// onlyArrivals: no node was changed by the commands, and no work was left over, so that every
+	// pass is over the queue of a pool, and chooses among all nodes.
 	onlyArrivals bool
 	planted      []Planted
 	budget       int  // timers that may still fire
@@ -175,7 +176,7 @@ func (m *Model) passOver(index uint64, e *logv1.Entry, results []*logv1.Result, 
 // begin moves log time, which never goes back.
 func (m *Model) begin(index uint64, e *logv1.Entry, results []*logv1.Result, s *state.State) error {
 	m.step = step{
-		s: s, onlyArrivals: !s.HasWork(), budget: stepsPerEntry,
+		s: s, onlyArrivals: !m.workLeft && !s.HasWork(), budget: stepsPerEntry,
 		touchedActions: m.touchedActions[:0], touchedTrajectories: m.touchedTrajectories[:0],
 		touchedNodes: m.touchedNodes[:0], touchedPools: m.touchedPools[:0], touchedClasses: m.touchedClasses[:0],
 		touchedRequests: m.touchedRequests[:0], touchedEngines: m.touchedEngines[:0],
@@ -183,6 +184,7 @@ func (m *Model) begin(index uint64, e *logv1.Entry, results []*logv1.Result, s *
 	if m.Planted != nil {
 		m.planted = m.Planted(index)
 	}
+	m.workLeft = s.HasWork()
 	m.beginLedger()
 	m.beginWorkers()
 	m.beginRollouts()

@@ -49,11 +49,14 @@ func (m *mirrored) Next() (sched.Decision, bool) {
 
 // lastLike returns the last of the nodes with as many free cores as n, and no less of
 // the rest, that could take the action as well, and that no action waits for or has reserved:
-// who is deferred on n does so there, too.
+// who is deferred on n does so there, too. Where a gang or an action without cores waits, it is a
+// node with as much in all as n, so that they are bypassed on neither.
 func (m *mirrored) lastLike(n *state.Node, a *state.Action) *state.Node {
-	last, free := n, n.Free.Len()
+	last, free, shape := n, n.Free.Len(), n.Shape()
+	waiting := m.view.QueueLen(state.QueueOf(state.GangQueue, n.Pool)) + m.view.QueueLen(state.QueueOf(state.PoolCorelessQueue, n.Pool))
 	m.view.NodesByFreeCores(n.Pool, func(o *state.Node) bool {
-		if o.Free.Len() == free && o.FreeMemory >= n.FreeMemory && o.FreeBandwidth >= n.FreeBandwidth && o.ReservedFor == 0 && place.Fits(o, a) && m.view.QueueLen(state.QueueOf(state.NodeQueue, o.ID)) == 0 {
+		like := o.Free.Len() == free && o.FreeMemory >= n.FreeMemory && o.FreeBandwidth >= n.FreeBandwidth && (waiting == 0 || o.Shape() == shape)
+		if like && o.ReservedFor == 0 && place.Fits(o, a) && m.view.QueueLen(state.QueueOf(state.NodeQueue, o.ID)) == 0 {
 			last = o
 		}
 		return o.Free.Len() >= free
