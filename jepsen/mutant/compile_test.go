@@ -39,8 +39,8 @@ func TestMutantsCompile(t *testing.T) {
 
 // listed is a package as the go command lists it.
 type listed struct {
-	ImportPath, Dir, Export string
-	GoFiles                 []string
+	ImportPath, Export string
+	GoFiles            []string
 }
 
 // listPackages lists the packages that mutants edit and all that these import.
@@ -52,7 +52,7 @@ func listPackages(t *testing.T) map[string]listed {
 			edited["./"+filepath.Dir(e.File)] = true
 		}
 	}
-	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles"}, slices.Sorted(maps.Keys(edited))...)...)
+	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-json=ImportPath,Export,GoFiles"}, slices.Sorted(maps.Keys(edited))...)...)
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
@@ -82,12 +82,13 @@ type compiler struct {
 }
 
 func (c *compiler) check(m *Mutant) error {
-	sources, edited := map[string]string{}, map[string]bool{}
-	for _, e := range m.Edits {
-		if err := e.apply(root, sources); err != nil {
-			return err
-		}
-		edited["rota/"+filepath.Dir(e.File)] = true
+	sources, err := m.sources(root)
+	if err != nil {
+		return err
+	}
+	edited := map[string]bool{}
+	for file := range sources {
+		edited["rota/"+filepath.Dir(file)] = true
 	}
 	for path := range edited {
 		if err := c.checkPackage(path, sources); err != nil {

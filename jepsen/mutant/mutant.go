@@ -73,11 +73,9 @@ func All() []Mutant {
 // Overlay writes the mutated files to dir and returns the file that tells the
 // go command to use them.
 func (m *Mutant) Overlay(root, dir string) (string, error) {
-	sources := map[string]string{}
-	for _, e := range m.Edits {
-		if err := e.apply(root, sources); err != nil {
-			return "", fmt.Errorf("mutant %s: %w", m.Name, err)
-		}
+	sources, err := m.sources(root)
+	if err != nil {
+		return "", fmt.Errorf("mutant %s: %w", m.Name, err)
 	}
 	replace := map[string]string{}
 	for file, text := range sources {
@@ -93,6 +91,17 @@ func (m *Mutant) Overlay(root, dir string) (string, error) {
 	}
 	path := filepath.Join(dir, "overlay.json")
 	return path, os.WriteFile(path, list, 0o600)
+}
+
+// sources returns the mutated files by name.
+func (m *Mutant) sources(root string) (map[string]string, error) {
+	sources := map[string]string{}
+	for _, e := range m.Edits {
+		if err := e.apply(root, sources); err != nil {
+			return nil, err
+		}
+	}
+	return sources, nil
 }
 
 // apply edits a file in sources, which it is read into at its first edit.
