@@ -117,6 +117,8 @@ func (c *cluster) GetAccess(context.Context, *rotav1.GetAccessRequest) (*rotav1.
 }
 
 func (c *cluster) OpenTrajectory(_ context.Context, req *rotav1.OpenTrajectoryRequest) (*rotav1.OpenTrajectoryResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.opened = req
 	return &rotav1.OpenTrajectoryResponse{Trajectory: &rotav1.Trajectory{Id: 7, State: cmp.Or(c.state, rotav1.TrajectoryState_TRAJECTORY_STATE_OPEN), Labels: req.Labels}}, nil
 }
@@ -259,7 +261,7 @@ func TestRouting(t *testing.T) {
 		{"GET", "/sandboxes/t7", nil, 200, `"sandboxID":"t7"`},
 		{"GET", "/v2/sandboxes/t8", nil, 404, "no sandbox"},
 		{"GET", "/sandboxes/t18446744073709551616", nil, 404, "no sandbox"},
-		{"POST", "/sandboxes/t7/fork", nil, 501, "rota does not fork sandboxes"},
+		{"PUT", "/sandboxes/t7/network", nil, 501, "rota does not change the network"},
 		{"GET", "/v2/templates", nil, 501, "rota does not serve this part"},
 		{"DELETE", "/templates/base", nil, 404, "listed by an operator"},
 	} {

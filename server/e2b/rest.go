@@ -55,7 +55,7 @@ func (e *E2B) restRoutes() *http.ServeMux {
 	add("POST", "/sandboxes/{id}/snapshots", e.createSnapshot)
 	mux.HandleFunc("GET /snapshots", e.listSnapshots)
 	add("DELETE", "/templates/{id}", e.deleteSnapshot)
-	add("POST", "/sandboxes/{id}/fork", missing("fork sandboxes"))
+	add("POST", "/sandboxes/{id}/fork", e.fork)
 	add("PUT", "/sandboxes/{id}/network", missing("change the network of sandboxes"))
 	mux.Handle("/", e.rested(missing("serve this part of E2B's API")))
 	return mux

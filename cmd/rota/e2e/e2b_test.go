@@ -49,7 +49,7 @@ func (w *world) useE2B(dir, key string) {
 	var complaint bytes.Buffer
 	client.Stderr = &complaint
 	out, err := client.Output()
-	want := "create foreground streaming background measuring stdin terminal tooLong files watching listing connecting pausing snapshots timeout kill"
+	want := "create foreground streaming background measuring stdin terminal tooLong files watching listing connecting pausing snapshots forking timeout kill"
 	if said := strings.Join(strings.Fields(string(out)), " "); err != nil || said != want {
 		w.Fatalf("it did %q, %v\n%s", said, err, &complaint)
 	}

@@ -237,6 +237,28 @@ async function snapshots() {
   await second.kill();
 }
 
+async function forking() {
+  const first = await Sandbox.create({ ...at, timeoutMs: 600_000, envs: { COLOUR: "blue" }, metadata: { run: "9" } });
+  await first.files.write("note", "before");
+  const forks = await Sandbox.fork(first.sandboxId, { ...at, count: 3, timeoutMs: 600_000 });
+  await first.files.write("note", "after");
+  assert.equal(forks.length, 3);
+  for (const [i, fork] of forks.entries()) {
+    assert.equal((await fork.commands.run("cat note; echo $COLOUR")).stdout, "beforeblue\n");
+    assert.deepEqual((await fork.getInfo()).metadata, { run: "9" });
+    await fork.files.write("note", `of fork ${i}`);
+  }
+  assert.equal(await forks[0].files.read("note"), "of fork 0");
+  assert.equal(await first.files.read("note"), "after");
+  const handle = await first.commands.run("sleep 600", { background: true, timeoutMs: 0 });
+  await assert.rejects(first.fork(), /runs|running/);
+  await handle.kill();
+  await until("its snapshots are gone", async () => (await first.listSnapshots().nextItems()).length === 0);
+  for (const one of [first, ...forks]) {
+    await one.kill();
+  }
+}
+
 async function timeout() {
   const short = await Sandbox.create({ ...at, timeoutMs: 600_000 });
   const handle = await short.commands.run("sleep 600", { background: true, timeoutMs: 0 });
@@ -255,7 +277,7 @@ async function kill() {
   await assert.rejects(sandbox.setTimeout(1000), SandboxNotFoundError);
 }
 
-for (const part of [create, foreground, streaming, background, measuring, stdin, terminal, tooLong, files, watching, listing, connecting, pausing, snapshots, timeout, kill]) {
+for (const part of [create, foreground, streaming, background, measuring, stdin, terminal, tooLong, files, watching, listing, connecting, pausing, snapshots, forking, timeout, kill]) {
   await part();
   console.log(part.name);
 }
