@@ -43,7 +43,7 @@ type Division struct {
 // sum of speed-ups, each with a weight for how little the attempt is expected to have left:
 // docs/scheduling.md, "Resizing".
 func Divide(v *state.State, n *state.Node) Division {
-	d := division{demands: demands{view: v}, node: n, now: v.Meta().Now, worths: make(map[worthOf]scale.Demand), gains: make(map[shape]scale.Gains)}
+	d := division{demands: demands{view: v}, node: n, now: v.Meta().Now}
 	examined := d.collect()
 	if len(d.shares) == 0 {
 		return Division{Examined: examined}
@@ -63,10 +63,8 @@ type division struct {
 	resized int     // how many of them change
 	narrow  bool    // one has fewer cores than it could use
 	limited bool    // the limit of its namespace keeps one from more
-	// For look-up only.
-	worths map[worthOf]scale.Demand
-	gains  map[shape]scale.Gains
-	took   [tookMax]took
+	took    [tookMax]took
+	worths  [worthsMax]worths
 }
 
 // share is what an attempt has of a node's cores, and is to have.
@@ -114,17 +112,23 @@ func (d *division) arrange() {
 	}
 }
 
-// worthOf is what the worth of more cores depends on, for most.
-type worthOf struct {
-	shape
-	weight int64
-}
-
-// shape is what of it does not depend on the weight.
+// shape is what the worth of more cores depends on, for most, with the weight.
 type shape struct {
-	least, most uint32
+	least, most uint32 // 0: none
 	serial      scale.Serial
 }
+
+// worths is what more cores bring to actions of a shape, and what that was worth to the last of them.
+type worths struct {
+	shape
+	gains  scale.Gains
+	weight int64 // 0: none
+	demand scale.Demand
+}
+
+// worthsMax is how many of those are at hand. Most actions of a node are alike, and what is worked out twice
+// is the same.
+const worthsMax = 64
 
 // worth is what more cores are worth to an attempt. What an attempt's class has learned of
 // its curve is not used: attempts with few cores are also those that ran for long, which
@@ -136,23 +140,15 @@ func (d *division) worth(s *share) scale.Demand {
 		g := gainsBy(a, curveFor(a))
 		return weighted(a, &g, weight)
 	}
-	key := worthOf{shape{a.CoresMin, a.CoresMax, serial}, weight}
-	known, ok := d.worths[key]
-	if !ok {
-		known = d.worthOf(a, key)
-		d.worths[key] = known
+	k := shape{a.CoresMin, a.CoresMax, serial}
+	at := &d.worths[(k.least+k.most*5+uint32(k.serial))%worthsMax]
+	if at.shape != k {
+		*at = worths{shape: k, gains: gainsBy(a, serial)}
 	}
-	return known
-}
-
-// worthOf is the worth to one of many that are alike.
-func (d *division) worthOf(a *state.Action, key worthOf) scale.Demand {
-	g, ok := d.gains[key.shape]
-	if !ok {
-		g = gainsBy(a, key.serial)
-		d.gains[key.shape] = g
+	if at.weight != weight {
+		at.weight, at.demand = weight, weighted(a, &at.gains, weight)
 	}
-	return weighted(a, &g, key.weight)
+	return at.demand
 }
 
 // serialOf returns the curve of an action that can use all degrees of a range and whose

@@ -135,8 +135,8 @@ var resizing = []Mutant{
 			"		s.to = int(arranger.DoP(i))\n",
 			"		dops := DoPSetOf(s.action)\n		s.to = dops.AtMost(d.cores - d.rest(i))\n		d.cores -= s.to\n"},
 			{"sched/divide.go",
-				"// worthOf is what",
-				"func (d *division) rest(i int) (least int) {\n	for _, s := range d.shares[i+1:] {\n		least += int(s.attempt.Least)\n	}\n	return least\n}\n\n// worthOf is what"}},
+				"// shape is what",
+				"func (d *division) rest(i int) (least int) {\n	for _, s := range d.shares[i+1:] {\n		least += int(s.attempt.Least)\n	}\n	return least\n}\n\n// shape is what"}},
 		Hunt: simulate(),
 	},
 	{
