@@ -76,6 +76,8 @@ func (x *execution) mayCreate(r *state.Rollout) *logv1.Result {
 			state.GroupSamplesMax, state.GroupSamplesMax, r.Samples, r.Redundant)
 	case r.Places() > state.RolloutPlacesMax:
 		return refuse(codeInvalidArgument, "INVALID", "the groups of the rollout have places for %d trajectories, at most %d are allowed; divide it into several", r.Places(), state.RolloutPlacesMax)
+	case !x.mayHaveMore(state.RolloutPlacesMax, int(r.Places())-1, func() int { return int(r.Places()) - 1 }): // not even alone
+		return refuse(codeInvalidArgument, "INVALID", "the groups of the rollout have places for %d trajectories; where there are several namespaces, at most half of all %d are allowed; divide it into several", r.Places(), state.RolloutPlacesMax)
 	}
 	if n := x.s.RolloutTotals(); n.Live >= state.RolloutsMax || n.LivePlaces+r.Places() > state.RolloutPlacesMax {
 		return retryAfter(refuse(codeResourceExhausted, "TOO_MANY_ROLLOUTS",

@@ -284,7 +284,7 @@ func TestRolloutsLeavePlacesToOtherNamespaces(t *testing.T) {
 		samples   uint32
 		want      string
 	}{
-		{"default", 2 * half, "TOO_MANY_ROLLOUTS"}, {"default", half, ""}, {"default", 1, "TOO_MANY_ROLLOUTS"},
+		{"default", half + 1, "INVALID"}, {"default", half, ""}, {"default", 1, "TOO_MANY_ROLLOUTS"},
 		{"b", half, "TOO_MANY_ROLLOUTS"}, {"b", half / 2, ""},
 	} {
 		if got := reason(test.namespace, test.samples); got != test.want {

@@ -178,6 +178,7 @@ func (m *Model) createRollout(c *logv1.CreateRollout, got *logv1.Result) error {
 	v.refuse(places(&r.Rollout) > rolloutPlacesMax, "INVALID")
 	v.refuse(live >= rolloutsMax || taken+places(&r.Rollout) > rolloutPlacesMax, "TOO_MANY_ROLLOUTS")
 	more := places(&r.Rollout) - 1
+	v.refuse(m.takesTooMuch(rolloutPlacesMax, more, more), "INVALID")
 	v.refuse(m.takesTooMuch(rolloutsMax, live, ownLive) || m.takesTooMuch(rolloutPlacesMax, taken+more, ownTaken+more), "TOO_MANY_ROLLOUTS")
 	m.named(&v, c.Policy)
 	m.claims(&v, c.Policy, orDefault(c.Namespace), c.PolicyOwner)
