@@ -15,11 +15,14 @@ import (
 
 	"rota/agent/runtime"
 	"rota/agent/runtime/container"
+	"rota/agent/runtime/container/registry"
 )
 
 const (
 	// sandboxMax is how long it may take until a sandbox is open, an import of its image included.
 	sandboxMax = 10 * time.Minute
+	// pullingSandboxMax is the same on a node that pulls images: a pull, and as long as an import for the rest.
+	pullingSandboxMax = container.PullMax + sandboxMax
 	// sweepSandboxesAgain is when the removal of sandboxes is tried again that failed.
 	sweepSandboxesAgain = 30 * time.Second
 	// connectMax is how long containerd may take to answer a starting agent.
@@ -37,6 +40,8 @@ type Containers struct {
 	Images string
 	// Init is the program rota-init; that beside this program if empty.
 	Init string
+	// Pull is from where images are pulled; without hosts, from nowhere.
+	Pull registry.Options
 }
 
 // init is where the first process of sandboxes is.
@@ -60,6 +65,9 @@ func (c Containers) init() (string, error) {
 func (a *agent) openContainers(ctx context.Context, conn runtime.Runtime) (closeAll func(), err error) {
 	closeAll = func() {}
 	c := a.cfg.Containers
+	if c.Address == "" && len(c.Pull.Hosts) > 0 {
+		return closeAll, fmt.Errorf("%w: --pull needs containers: give --containerd as well", ErrConfig)
+	}
 	a.specs.noContainers = "start its agent with --containerd auto, or with a socket of containerd"
 	if c.Address == "" || c.Address == runtime.Auto && (os.Geteuid() != 0 || a.specs.refuse != "" || !exists(container.DefaultAddress)) {
 		return closeAll, nil
@@ -91,8 +99,12 @@ func (a *agent) openContainers(ctx context.Context, conn runtime.Runtime) (close
 	}
 	closeAll = func() { _ = containerd.Close() }
 	parent := cmp.Or(a.cfg.Process.CgroupParent, runtime.DefaultCgroupParent)
+	puller, err := a.newPuller(containerd)
+	if err != nil {
+		return closeAll, err
+	}
 	a.sandboxes, err = container.NewManager(container.Options{
-		Containerd: containerd, Dir: filepath.Join(a.cfg.Process.Dir, runtime.SandboxesName), Init: program,
+		Containerd: containerd, Puller: puller, Dir: filepath.Join(a.cfg.Process.Dir, runtime.SandboxesName), Init: program,
 		Images: c.Images, Cgroup: filepath.Join(parent, sandboxCgroup), Logger: a.log.Named("sandboxes"),
 	})
 	if err != nil {
@@ -102,10 +114,29 @@ func (a *agent) openContainers(ctx context.Context, conn runtime.Runtime) (close
 	return closeAll, nil
 }
 
+// newPuller returns nil if no registry is allowed. What it cannot use is an error also where containers are
+// optional.
+func (a *agent) newPuller(c *container.Containerd) (*container.Puller, error) {
+	if len(a.cfg.Containers.Pull.Hosts) == 0 {
+		return nil, nil
+	}
+	p, err := container.NewPuller(c, container.PullOptions{
+		Registry: a.cfg.Containers.Pull, Room: a.disk.above, Ended: a.metrics.pulled, Logger: a.log.Named("images"),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return p, nil
+}
+
 // openSandbox completes a specification with the sandbox of its trajectory, which it opens if it
 // is not open. Its error is a sentence for the owner of the action.
 func (s *steps) openSandbox(ctx context.Context, conn runtime.Runtime, spec *runtime.Spec, c *rotav1.Container) error {
-	ctx, cancel := context.WithTimeout(ctx, sandboxMax)
+	most := sandboxMax
+	if len(s.cfg.Containers.Pull.Hosts) > 0 {
+		most = pullingSandboxMax
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	if _, err := conn.MakeTrajectory(ctx, spec.Trajectory); err != nil {
 		return notReady(ctx, fmt.Errorf("make the directory of the trajectory: %w", err))

@@ -18,9 +18,9 @@ import (
 // metrics are what an agent tells Prometheus. The rest is read when asked for.
 type metrics struct {
 	starts, ends, resizes, renewals *prometheus.CounterVec
-	phases                          *prometheus.HistogramVec
+	phases, pulls                   *prometheus.HistogramVec
 	execution, renewal              prometheus.Histogram
-	output                          prometheus.Counter
+	output, pulledBytes             prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -29,6 +29,7 @@ func newMetrics() *metrics {
 		resizes: telemetry.AgentResizes.Counters(), renewals: telemetry.AgentRenewals.Counters(),
 		phases: telemetry.AgentPhase.Durations(), execution: telemetry.AgentExecution.Duration(),
 		renewal: telemetry.AgentRenewal.Duration(), output: telemetry.AgentOutput.Counter(),
+		pulls: telemetry.AgentPulls.Durations(), pulledBytes: telemetry.AgentPulled.Counter(),
 	}
 }
 
@@ -50,6 +51,12 @@ func result(err error) string {
 		return "failed"
 	}
 	return "ok"
+}
+
+// pulled notes a pull of an image that has ended.
+func (m *metrics) pulled(bytes uint64, took time.Duration, err error) {
+	m.pulls.WithLabelValues(result(err)).Observe(took.Seconds())
+	m.pulledBytes.Add(float64(bytes))
 }
 
 // renewed notes an answer to a renewal of the lease.
@@ -78,7 +85,7 @@ func reasonOf(e plan.Exit) string {
 // registry has all metrics of the agent.
 func (a *agent) registry() *prometheus.Registry {
 	r, m := telemetry.NewRegistry(a.cfg.Version), a.metrics
-	r.MustRegister(m.starts, m.ends, m.resizes, m.renewals, m.phases, m.execution, m.renewal, m.output,
+	r.MustRegister(m.starts, m.ends, m.resizes, m.renewals, m.phases, m.execution, m.renewal, m.output, m.pulls, m.pulledBytes,
 		telemetry.Source([]*telemetry.Def{
 			telemetry.AgentCores, telemetry.AgentMemory, telemetry.AgentGPUs, telemetry.AgentAttempts, telemetry.AgentCoresInUse,
 			telemetry.AgentJournal, telemetry.AgentSessionOpen, telemetry.AgentLease, telemetry.AgentServers,

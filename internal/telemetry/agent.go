@@ -24,6 +24,8 @@ var (
 	AgentSickGPUs    = define(Agent, Gauge, "rota_agent_gpus_sick", "GPUs that the agent found sick.")
 	AgentDiskFree    = define(Agent, Gauge, "rota_agent_disk_free_bytes", "Free space of the file system of the data folder.")
 	AgentDiskLow     = define(Agent, Gauge, "rota_agent_disk_low", "1 while the node takes no new work because its disk is low.")
+	AgentPulls       = define(Agent, Histogram, "rota_agent_image_pull_duration_seconds", "Time that pulls of images from registries took, by result: ok or failed.", "result")
+	AgentPulled      = define(Agent, Counter, "rota_agent_image_pulled_bytes_total", "Bytes of layers of images that were downloaded from registries.")
 
 	AgentCacheBytes = define(Agent, Gauge, "rota_agent_kv_cache_bytes", "Bytes of values in the KV cache, by tier: memory or disk.", "tier")
 	AgentCacheMax   = define(Agent, Gauge, "rota_agent_kv_cache_limit_bytes", "Size of the KV cache, by tier.", "tier")

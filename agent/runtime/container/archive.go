@@ -10,15 +10,22 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	content "github.com/containerd/containerd/api/services/content/v1"
 	images "github.com/containerd/containerd/api/services/images/v1"
 	"github.com/containerd/containerd/api/types"
 	"google.golang.org/grpc/codes"
+
+	"rota/api/backoff"
 )
 
-// ErrArchive says that a file is no archive of the OCI image layout.
-var ErrArchive = errors.New("not an OCI archive")
+var (
+	// ErrArchive says that a file is no archive of the OCI image layout.
+	ErrArchive = errors.New("not an OCI archive")
+	// ErrDamaged says that a layer of an image is not what the configuration of the image names.
+	ErrDamaged = errors.New("the image is damaged")
+)
 
 const (
 	indexName = "index.json"
@@ -26,6 +33,8 @@ const (
 	metadataMax = 4 << 20
 	// writePiece is how much of a blob goes into one message.
 	writePiece = 1 << 20
+	// writeAgain is how long a write waits for another one of the same blob.
+	writeAgain = 200 * time.Millisecond
 	// refName is the annotation of an image's tag or name, and imageName that of its whole name.
 	refName   = "org.opencontainers.image.ref.name"
 	imageName = "io.containerd.image.name"
@@ -115,7 +124,7 @@ func (c *Containerd) writeBlobs(ctx context.Context, archive io.Reader) (*index,
 			}
 		case strings.HasPrefix(dir, "blobs/"):
 			digest := filepath.Base(dir) + ":" + sum
-			if err := c.writeBlob(ctx, digest, h.Size, r); err != nil {
+			if err := c.writeBlob(ctx, digest, h.Size, streamed(r)); err != nil {
 				return nil, fmt.Errorf("store blob %s: %w", digest, err)
 			}
 		}
@@ -126,36 +135,75 @@ func (c *Containerd) writeBlobs(ctx context.Context, archive io.Reader) (*index,
 	return top, nil
 }
 
-// writeBlob stores a blob under its digest, which containerd checks.
-func (c *Containerd) writeBlob(ctx context.Context, digest string, size int64, r io.Reader) error {
+// source is where a blob comes from: a reader of it from an offset on.
+type source func(from int64) (io.Reader, error)
+
+// streamed is a source that has to be read from its begin.
+func streamed(r io.Reader) source {
+	return func(from int64) (io.Reader, error) {
+		_, err := io.CopyN(io.Discard, r, from)
+		return r, err
+	}
+}
+
+// writeBlob stores a blob under its digest, which containerd checks. It goes on where an earlier write
+// was cut short, and waits while another write of the same blob goes on.
+func (c *Containerd) writeBlob(ctx context.Context, digest string, size int64, from source) error {
+	for {
+		err := c.tryWriteBlob(ctx, digest, size, from)
+		if !isCode(err, codes.Unavailable) || !strings.Contains(err.Error(), "locked") {
+			return exceptCode(err, codes.AlreadyExists)
+		}
+		if backoff.Sleep(ctx, writeAgain) != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (c *Containerd) tryWriteBlob(ctx context.Context, digest string, size int64, from source) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := c.content.Write(ctx)
 	if err != nil {
 		return err
 	}
-	say := func(m *content.WriteContentRequest) error {
+	say := func(m *content.WriteContentRequest) (int64, error) {
 		if err := stream.Send(m); err != nil && !errors.Is(err, io.EOF) {
-			return err
+			return 0, err
 		}
-		_, err := stream.Recv()
+		resp, err := stream.Recv()
+		return resp.GetOffset(), err
+	}
+	at, err := say(&content.WriteContentRequest{Action: content.WriteAction_STAT, Ref: "rota-" + digest, Total: size, Expected: digest})
+	if err != nil {
 		return err
 	}
-	err = say(&content.WriteContentRequest{Action: content.WriteAction_STAT, Ref: "rota-" + digest, Total: size, Expected: digest})
-	var at int64
-	piece := make([]byte, writePiece)
-	for err == nil && at < size {
-		var n int
-		if n, err = io.ReadFull(r, piece[:min(writePiece, size-at)]); err != nil {
+	if at < size {
+		r, err := from(at)
+		if err != nil {
 			return err
 		}
-		err = say(&content.WriteContentRequest{Action: content.WriteAction_WRITE, Offset: at, Data: piece[:n]})
-		at += int64(n)
+		piece := make([]byte, writePiece)
+		for at < size {
+			n, readErr := io.ReadFull(r, piece[:min(writePiece, size-at)])
+			if n > 0 { // also the last of what was cut short
+				if _, err = say(&content.WriteContentRequest{Action: content.WriteAction_WRITE, Offset: at, Data: piece[:n]}); err != nil {
+					return err
+				}
+			}
+			if at += int64(n); readErr != nil {
+				return readErr
+			}
+		}
 	}
-	if err == nil {
-		err = say(&content.WriteContentRequest{Action: content.WriteAction_COMMIT, Total: size, Offset: size, Expected: digest})
-	}
-	return exceptCode(err, codes.AlreadyExists)
+	_, err = say(&content.WriteContentRequest{Action: content.WriteAction_COMMIT, Total: size, Offset: size, Expected: digest})
+	return err
+}
+
+// dropBlob removes what was written of a blob, which is not what its digest names.
+func (c *Containerd) dropBlob(ctx context.Context, digest string) error {
+	_, err := c.content.Abort(ctx, &content.AbortRequest{Ref: "rota-" + digest})
+	return exceptCode(err, codes.NotFound)
 }
 
 // addImage names an image, and keeps what it consists of.

@@ -35,6 +35,8 @@ const (
 	leaseFor = time.Hour
 	// snapshotType is the kind of plugin that holds file systems.
 	snapshotType = "io.containerd.snapshotter.v1"
+	// contentType is the kind of plugin that holds layers as they are downloaded.
+	contentType = "io.containerd.content.v1"
 )
 
 // snapshotters are those that are used, the better first: the second one copies.
@@ -47,6 +49,8 @@ var ErrUnavailable = errors.New("no containers")
 type Containerd struct {
 	conn        *grpc.ClientConn
 	snapshotter string
+	// contentDir and snapshotsDir are where containerd keeps layers, packed and unpacked; empty: it does not say.
+	contentDir, snapshotsDir string
 
 	containers containers.ContainersClient
 	content    content.ContentClient
@@ -109,6 +113,14 @@ func (c *Containerd) open(ctx context.Context) error {
 		return fmt.Errorf("it has none of the snapshotters %v", snapshotters)
 	}
 	c.snapshotter = snapshotters[i]
+	for _, p := range plugins.GetPlugins() {
+		switch {
+		case p.GetType() == contentType:
+			c.contentDir = p.GetExports()["root"]
+		case p.GetType() == snapshotType && p.GetID() == c.snapshotter:
+			c.snapshotsDir = p.GetExports()["root"]
+		}
+	}
 	_, err = c.namespaces.Create(in(ctx, Namespace), &namespaces.CreateNamespaceRequest{Namespace: &namespaces.Namespace{Name: Namespace}})
 	return exceptCode(err, codes.AlreadyExists)
 }

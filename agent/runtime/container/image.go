@@ -66,26 +66,29 @@ func (m *manifest) chainTo(layer int, parent string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// names are what an image may be called that a user names shortly.
+// names are what an image may be called that a user names shortly. The last one is its full name.
 func names(short string) []string {
-	out := []string{short}
-	if strings.ContainsAny(short, "@") {
-		return out
-	}
-	last := short[strings.LastIndexByte(short, '/')+1:]
+	repo, digest, pinned := strings.Cut(short, "@")
+	tagged := strings.LastIndexByte(repo, ':') > strings.LastIndexByte(repo, '/')
 	full := short
-	if !strings.Contains(last, ":") {
+	switch {
+	case pinned && tagged: // the digest alone counts
+		full = repo[:strings.LastIndexByte(repo, ':')] + "@" + digest
+	case !pinned && !tagged:
 		full += ":latest"
 	}
+	out := []string{short}
 	if full != short {
 		out = append(out, full)
 	}
-	host, _, hasHost := strings.Cut(full, "/")
+	host, path, hasHost := strings.Cut(full, "/")
 	switch {
-	case !hasHost:
+	case strings.Contains(host, "@"), !hasHost:
 		out = append(out, "docker.io/library/"+full)
 	case !strings.ContainsAny(host, ".:") && host != "localhost":
 		out = append(out, "docker.io/"+full)
+	case host == "docker.io" && !strings.Contains(path, "/"):
+		out = append(out, "docker.io/library/"+path)
 	}
 	return out
 }
@@ -173,7 +176,7 @@ func (c *Containerd) adopt(ctx context.Context, namespace string, d *descriptor)
 	*d = m.self
 	for _, blob := range append([]descriptor{m.self, m.Config}, m.Layers...) {
 		r := &blobReader{ctx: from, c: c, d: blob}
-		if err := c.writeBlob(ctx, blob.Digest, blob.Size, r); err != nil {
+		if err := c.writeBlob(ctx, blob.Digest, blob.Size, streamed(r)); err != nil {
 			return fmt.Errorf("blob %s: %w", blob.Digest, err)
 		}
 	}
@@ -264,7 +267,7 @@ func (c *Containerd) unpack(ctx context.Context, m *manifest) error {
 	parent := ""
 	for i, layer := range m.Layers {
 		chain := m.chainTo(i, parent)
-		if err := c.unpackLayer(ctx, layer, chain, parent); err != nil {
+		if err := c.unpackLayer(ctx, layer, m.image.RootFS.DiffIDs[i], chain, parent); err != nil {
 			return fmt.Errorf("layer %s: %w", layer.Digest, err)
 		}
 		parent = chain
@@ -290,7 +293,9 @@ func (c *Containerd) label(ctx context.Context, d descriptor, labels map[string]
 	return nil
 }
 
-func (c *Containerd) unpackLayer(ctx context.Context, layer descriptor, chain, parent string) error {
+// unpackLayer makes a snapshot. The name of a snapshot says what is in it, and images share those of equal
+// names, so a layer must be what it is called.
+func (c *Containerd) unpackLayer(ctx context.Context, layer descriptor, diffID, chain, parent string) error {
 	_, err := c.snapshots.Stat(ctx, &snapshots.StatSnapshotRequest{Snapshotter: c.snapshotter, Key: chain})
 	if !isCode(err, codes.NotFound) {
 		return err
@@ -307,7 +312,11 @@ func (c *Containerd) unpackLayer(ctx context.Context, layer descriptor, chain, p
 	if err != nil {
 		return err
 	}
-	if _, err = c.diff.Apply(ctx, &diff.ApplyRequest{Diff: layer.wire(), Mounts: prepared.GetMounts()}); err == nil {
+	applied, err := c.diff.Apply(ctx, &diff.ApplyRequest{Diff: layer.wire(), Mounts: prepared.GetMounts()})
+	if got := applied.GetApplied().GetDigest(); err == nil && got != diffID {
+		err = fmt.Errorf("%w: unpacked it is %s, and its configuration says %s", ErrDamaged, got, diffID)
+	}
+	if err == nil {
 		_, err = c.snapshots.Commit(ctx, &snapshots.CommitSnapshotRequest{Snapshotter: c.snapshotter, Name: chain, Key: key})
 	}
 	if err != nil {

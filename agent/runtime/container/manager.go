@@ -43,6 +43,8 @@ type Options struct {
 	Init string
 	// Images is a folder of OCI archives, each of which is an image by its name; empty: none.
 	Images string
+	// Puller gets images from registries that are not on the node; nil: they are not pulled.
+	Puller *Puller
 	// Cgroup is the parent of the cgroups of sandboxes, below each mount.
 	Cgroup string
 	Logger hclog.Logger
@@ -110,8 +112,12 @@ func NewManager(o Options) (*Manager, error) {
 	}
 	h := fnv.New64a()
 	h.Write([]byte(o.Dir))
-	return &Manager{opts: o, owner: fmt.Sprintf("%016x", h.Sum64()),
-		opening: make(chan struct{}, openingMax), importing: make(chan struct{}, 1), layersMax: rootLayersMax, sandboxes: map[uint64]*entry{}}, nil
+	m := &Manager{opts: o, owner: fmt.Sprintf("%016x", h.Sum64()),
+		opening: make(chan struct{}, openingMax), importing: make(chan struct{}, 1), layersMax: rootLayersMax, sandboxes: map[uint64]*entry{}}
+	if o.Puller != nil {
+		m.importing = o.Puller.unpacking
+	}
+	return m, nil
 }
 
 // id is the name of a trajectory's container, its snapshot and its cgroup.
@@ -307,12 +313,24 @@ func (m *Manager) run(ctx context.Context, r *record) error {
 	return nil
 }
 
-// image finds an image in containerd or in the folder of archives. One that is unpacked does not
-// wait for others that are being imported.
+// image finds an image in containerd, in the folder of archives or in a registry. One that is unpacked
+// does not wait for others that are being imported or pulled.
 func (m *Manager) image(ctx context.Context, name string) (*manifest, error) {
 	if unpacked, err := m.opts.Containerd.findUnpacked(ctx, name); err != nil || unpacked != nil {
 		return unpacked, err
 	}
+	image, err := m.imported(ctx, name)
+	if !errors.Is(err, ErrNoImage) || m.opts.Puller == nil {
+		return image, err
+	}
+	if pullErr := m.opts.Puller.Pull(ctx, name); pullErr != nil {
+		return nil, fmt.Errorf("%w, and %w", err, pullErr)
+	}
+	return m.imported(ctx, name)
+}
+
+// imported finds an image that is on the node, and unpacks it.
+func (m *Manager) imported(ctx context.Context, name string) (*manifest, error) {
 	leave, err := slot(ctx, m.importing)
 	if err != nil {
 		return nil, err

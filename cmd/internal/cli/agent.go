@@ -38,6 +38,7 @@ type agentFlags struct {
 	devices       deviceFlags
 	kv            kvFlags
 	state         stateFlags
+	registry      registryFlags
 	asleepMax     int
 	asleepMemory  size
 }
@@ -84,6 +85,8 @@ section "agent" of the config file.`,
 	fs.StringVar(&f.containers.Address, "containerd", none, "socket of containerd, for trajectories in containers; auto: "+
 		container.DefaultAddress+" if containerd listens there; none: no containers")
 	fs.StringVar(&f.containers.Images, "images", "", "folder of OCI archives that containers may name as images")
+	fs.StringSliceVar(&f.containers.Pull.Hosts, "pull", nil, "registry that images are pulled from which the node does not have, such as docker.io or registry.example.com:5000 (default: images are not pulled)")
+	f.registry.addTo(fs)
 	fs.StringVar(&f.containers.Init, "rota-init", "", "program that is the first process of containers (default: rota-init beside this program)")
 	fs.BoolVar(&f.killOnExit, "kill-on-exit", false, "kill running actions when the agent stops, instead of leaving them for the next agent")
 	fs.BoolVar(&f.dev, "dev", false, "for trials: allow commands, run them as the agent's own user, and kill them at the end")
@@ -144,6 +147,9 @@ func (f *agentFlags) config(s *settings, logger hclog.Logger) (agent.Config, err
 		Cores: f.cores, Oversubscribe: f.oversubscribe, MemoryBytes: uint64(f.memory),
 		EnginesAsleepMax: &f.asleepMax, EnginesAsleepBytes: uint64(f.asleepMemory),
 		KillOnExit: f.killOnExit || f.dev, Logger: logger, Containers: f.containers,
+	}
+	if err := f.registry.apply(&cfg.Containers.Pull); err != nil {
+		return cfg, err
 	}
 	if f.containers.Address == none {
 		cfg.Containers.Address = ""

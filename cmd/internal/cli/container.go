@@ -2,13 +2,17 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"rota/agent/runtime/container"
+	"rota/agent/runtime/container/registry"
 	rotav1 "rota/api/gen/rota/v1"
 )
 
@@ -49,7 +53,7 @@ func (f *containerFlags) spec() (*rotav1.Container, error) {
 }
 
 func (a *app) imageCmd() *cobra.Command {
-	return group("image", "See and import images of containers on this machine", a.imageImportCmd(), a.imageListCmd())
+	return group("image", "See, import and pull images of containers on this machine", a.imageImportCmd(), a.imagePullCmd(), a.imageListCmd())
 }
 
 func (a *app) imageImportCmd() *cobra.Command {
@@ -70,6 +74,66 @@ func (a *app) imageImportCmd() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "name of the image (default: that in the archive)")
+	cmd.Flags().StringVar(&address, "containerd", container.DefaultAddress, "socket of containerd")
+	return cmd
+}
+
+// registryFlags say how registries are used.
+type registryFlags struct {
+	auth, ca string
+	most     string
+}
+
+func (f *registryFlags) addTo(fs *pflag.FlagSet) {
+	fs.StringVar(&f.auth, "registry-auth", "", "file with credentials of registries, as Docker's config.json; only its owner may read it, and the programs that it names are not run")
+	fs.StringVar(&f.ca, "registry-ca", "", "file of certificates in PEM that registries are trusted by, beside those of the system")
+	fs.StringVar(&f.most, "pull-max", "32GiB", "pull no image whose layers have more bytes than this before they are unpacked")
+}
+
+func (f *registryFlags) apply(o *registry.Options) error {
+	most, err := parseSize(f.most)
+	if err == nil && most == 0 {
+		err = errors.New("it is 0, and an image needs some bytes")
+	}
+	if err != nil {
+		return usageErrorf("--pull-max: %w", err)
+	}
+	o.Auth, o.CA, o.BytesMax = f.auth, f.ca, most
+	return nil
+}
+
+func (a *app) imagePullCmd() *cobra.Command {
+	var address string
+	var plain bool
+	var f registryFlags
+	cmd := &cobra.Command{
+		Use: "pull IMAGE", Short: "Pull an image from its registry into the containerd of this machine", Args: exactly("IMAGE"),
+		Long: `Pulls an image as an agent with --pull does, and asks the registry even if the machine has an
+image of this name: trajectories that open later get what the tag names now.`,
+		Example: "  sudo rota image pull python:3.12",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			host := container.RegistryOf(args[0])
+			if plain {
+				host = "http://" + host
+			}
+			o := registry.Options{Hosts: []string{host}}
+			if err := f.apply(&o); err != nil {
+				return err
+			}
+			return withContainerd(cmd.Context(), address, func(ctx context.Context, c *container.Containerd) error {
+				p, err := container.NewPuller(c, container.PullOptions{Registry: o, Logger: hclog.NewNullLogger()})
+				if err != nil {
+					return err
+				}
+				if err := p.Pull(ctx, args[0]); err != nil {
+					return err
+				}
+				return a.printImages(args, nil)
+			})
+		},
+	}
+	f.addTo(cmd.Flags())
+	cmd.Flags().BoolVar(&plain, "plain-http", false, "use no TLS; for a registry on this machine only")
 	cmd.Flags().StringVar(&address, "containerd", container.DefaultAddress, "socket of containerd")
 	return cmd
 }

@@ -150,6 +150,12 @@ const ImageName = "example.org/rota/busybox:1"
 // "worker" (1000), and /work as the working directory.
 func Archive(t testing.TB) string {
 	t.Helper()
+	return writeLayout(t, Layer(t))
+}
+
+// Layer is that of the image of Archive, not compressed.
+func Layer(t testing.TB) []byte {
+	t.Helper()
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
 		t.Fatal(err)
@@ -178,7 +184,7 @@ func Archive(t testing.TB) string {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return writeLayout(t, layer.Bytes())
+	return layer.Bytes()
 }
 
 func add(t testing.TB, w *tar.Writer, h *tar.Header, body []byte) {

@@ -1,0 +1,215 @@
+package containertest
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"rota/agent/runtime/container/imagefile"
+)
+
+// IndexType is the media type of an index of OCI, and ManifestType that of a manifest.
+const (
+	IndexType    = "application/vnd.oci.image.index.v1+json"
+	ManifestType = "application/vnd.oci.image.manifest.v1+json"
+)
+
+// Registry is a registry of images on a loopback address, as OCI distribution defines it, of which only
+// the half for pulls exists.
+type Registry struct {
+	Host string // HOST:PORT
+	CA   string // file of the certificate that it is trusted by; empty: it has no TLS
+	// User and Password are those that may pull, if they are set before the first request.
+	User, Password string
+	// Fault answers a request itself, or returns false. It is set before the first request.
+	Fault func(w http.ResponseWriter, r *http.Request) bool
+
+	t        testing.TB
+	url      string
+	mu       sync.Mutex
+	blobs    map[string][]byte    // by digest
+	tags     map[string]reference // by REPOSITORY:TAG and by digest
+	requests []string
+	authed   int
+}
+
+// reference is what a tag or a digest names.
+type reference struct {
+	mediaType string
+	body      []byte
+}
+
+// token is what a registry gives to who has the password.
+const token = "token-of-the-registry"
+
+// NewRegistry starts a registry with TLS, and ends it with the test.
+func NewRegistry(t testing.TB) *Registry {
+	return newRegistry(t, httptest.NewUnstartedServer(nil), true)
+}
+
+// NewPlainRegistry starts a registry without TLS.
+func NewPlainRegistry(t testing.TB) *Registry {
+	return newRegistry(t, httptest.NewUnstartedServer(nil), false)
+}
+
+func newRegistry(t testing.TB, s *httptest.Server, secure bool) *Registry {
+	t.Helper()
+	r := &Registry{t: t, blobs: map[string][]byte{}, tags: map[string]reference{}}
+	s.Config.Handler = http.HandlerFunc(r.serve)
+	if secure {
+		s.StartTLS()
+		r.CA = filepath.Join(t.TempDir(), "ca.pem")
+		b := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+		if err := os.WriteFile(r.CA, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		s.Start()
+	}
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	r.url, r.Host = s.URL, s.Listener.Addr().String()
+	return r
+}
+
+// Push stores an image with one layer, by its tag in a repository, and returns its name.
+func (r *Registry) Push(repo, tag string, layer []byte) string {
+	r.t.Helper()
+	var archive bytes.Buffer
+	if err := imagefile.Write(&archive, repo+":"+tag, layer, imagefile.Config{Env: []string{"PATH=/bin", "FROM_IMAGE=yes"}, WorkingDir: "/work"}); err != nil {
+		r.t.Fatal(err)
+	}
+	for in := tar.NewReader(&archive); ; {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return r.Host + "/" + repo + ":" + tag
+		}
+		var b []byte
+		if err == nil {
+			b, err = io.ReadAll(in)
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if strings.HasPrefix(h.Name, "blobs/") {
+			r.PushBlob(b)
+		}
+		if h.Name == "index.json" {
+			r.PushManifest(repo, tag, IndexType, b)
+		}
+	}
+}
+
+// PushBlob stores bytes and returns their digest.
+func (r *Registry) PushBlob(b []byte) (digest string) {
+	sum := sha256.Sum256(b)
+	digest = "sha256:" + hex.EncodeToString(sum[:])
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.blobs[digest] = b
+	return digest
+}
+
+// Largest is the largest blob, which is a layer, by its digest.
+func (r *Registry) Largest() (digest string, b []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for d, blob := range r.blobs {
+		if len(blob) > len(b) {
+			digest, b = d, blob
+		}
+	}
+	return digest, b
+}
+
+// PushManifest stores a manifest, or anything in place of one, by a tag and by its digest, which it returns.
+func (r *Registry) PushManifest(repo, tag, mediaType string, b []byte) (digest string) {
+	digest = r.PushBlob(b)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tags[repo+":"+tag] = reference{mediaType, b}
+	r.tags[digest] = reference{mediaType, b}
+	return digest
+}
+
+// Requests are the paths that were asked for so far and contain a text, and how many of those requests had credentials.
+func (r *Registry) Requests(with string) (paths []string, authorized int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.requests {
+		if strings.Contains(p, with) {
+			paths = append(paths, p)
+		}
+	}
+	return paths, r.authed
+}
+
+func (r *Registry) serve(w http.ResponseWriter, req *http.Request) {
+	r.mu.Lock()
+	r.requests = append(r.requests, req.URL.Path)
+	if req.Header.Get("Authorization") != "" {
+		r.authed++
+	}
+	r.mu.Unlock()
+	if r.Fault != nil && r.Fault(w, req) {
+		return
+	}
+	if req.URL.Path == "/token" {
+		user, password, _ := req.BasicAuth()
+		if user != r.User || password != r.Password {
+			http.Error(w, "{}", http.StatusUnauthorized)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(map[string]string{"token": token})
+		return
+	}
+	if r.User != "" && req.Header.Get("Authorization") != "Bearer "+token {
+		w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="test"`, r.url))
+		http.Error(w, "{}", http.StatusUnauthorized)
+		return
+	}
+	dir, name := path.Split(strings.TrimPrefix(req.URL.Path, "/v2/"))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if repo, ok := strings.CutSuffix(dir, "/manifests/"); ok {
+		m, found := r.tags[repo+":"+name]
+		if !found {
+			m, found = r.tags[name]
+		}
+		if !found { // the manifest of an image in an index
+			m = reference{ManifestType, r.blobs[name]}
+		}
+		r.send(w, req, m.mediaType, m.body)
+	} else {
+		r.send(w, req, "application/octet-stream", r.blobs[name])
+	}
+}
+
+// send answers with bytes, or a part of them. It is called under the lock, which it gives up for that time.
+func (r *Registry) send(w http.ResponseWriter, req *http.Request, mediaType string, b []byte) {
+	r.mu.Unlock()
+	defer r.mu.Lock()
+	if b == nil {
+		http.Error(w, `{"errors":[{"code":"MANIFEST_UNKNOWN"}]}`, http.StatusNotFound)
+		return
+	}
+	w.Header().Set("Content-Type", mediaType)
+	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(b))
+}

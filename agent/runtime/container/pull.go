@@ -1,0 +1,318 @@
+package container
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	content "github.com/containerd/containerd/api/services/content/v1"
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+
+	"rota/agent/runtime/container/registry"
+	"rota/api/backoff"
+)
+
+const (
+	// PullMax is how long one pull may take. It is less than leaseFor, which keeps what is pulled.
+	PullMax = 45 * time.Minute
+	// pullingMax is how many images are pulled at once, and layersAtOnce how many layers of each.
+	pullingMax   = 3
+	layersAtOnce = 3
+	// readsMax is how often the read of a blob is begun or goes on.
+	readsMax = 4
+	// failedFor is how long a pull that has failed is not tried again.
+	failedFor = 30 * time.Second
+	// roomEvery is how often the free space is looked at.
+	roomEvery = time.Second
+)
+
+var (
+	errNoRoom = errors.New("the disk of containerd would have less free space than the agent's --disk-floor")
+	errTooOld = fmt.Errorf("it has taken more than %v", PullMax)
+)
+
+// PullOptions says how images are pulled.
+type PullOptions struct {
+	Registry registry.Options
+	// Room returns how many bytes the file system of a folder has above what has to stay free; nil: all.
+	Room func(dir string) (bytes uint64, err error)
+	// Ended hears of each pull with the bytes that were downloaded; nil: nobody.
+	Ended  func(bytes uint64, took time.Duration, err error)
+	Logger hclog.Logger
+}
+
+// Puller pulls images from registries into containerd.
+type Puller struct {
+	opts     PullOptions
+	c        *Containerd
+	registry *registry.Client
+	// pulling bounds how many are pulled at once; unpacking, those that are unpacked.
+	pulling, unpacking chan struct{}
+
+	mu    sync.Mutex
+	pulls map[string]*pull // by full name: those that go on, and those that failed a short while ago
+}
+
+// pull is one for all that want the same image.
+type pull struct {
+	done    chan struct{} // closed when it has ended
+	err     error         // after that
+	waiting int
+	cancel  context.CancelFunc
+}
+
+// NewPuller checks the options. Its error wraps registry.ErrConfig.
+func NewPuller(c *Containerd, o PullOptions) (*Puller, error) {
+	client, err := registry.New(o.Registry)
+	if err != nil {
+		return nil, err
+	}
+	if o.Ended == nil {
+		o.Ended = func(uint64, time.Duration, error) {}
+	}
+	return &Puller{opts: o, c: c, registry: client, pulling: make(chan struct{}, pullingMax),
+		unpacking: make(chan struct{}, 1), pulls: map[string]*pull{}}, nil
+}
+
+// fullName is the name of an image with its registry.
+func fullName(name string) string {
+	all := names(name)
+	return all[len(all)-1]
+}
+
+// RegistryOf returns the registry that an image is pulled from.
+func RegistryOf(name string) string {
+	host, _, _ := strings.Cut(fullName(name), "/")
+	return host
+}
+
+// Pull gets an image from its registry, whether or not the node has one of that name. All that want one
+// image at a time share one pull, which goes on while any of them waits, and their error is the same
+// for a while. Its error is a sentence for the owner of a trajectory.
+func (p *Puller) Pull(ctx context.Context, name string) error {
+	full := fullName(name)
+	if err := p.registry.Allows(full); err != nil {
+		return err
+	}
+	one := p.join(full)
+	select {
+	case <-one.done:
+		return one.err
+	case <-ctx.Done():
+		p.leave(full, one)
+		return context.Cause(ctx)
+	}
+}
+
+func (p *Puller) join(full string) *pull {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one := p.pulls[full]
+	if one == nil {
+		one = &pull{done: make(chan struct{})}
+		var ctx context.Context
+		ctx, one.cancel = context.WithCancel(context.Background())
+		p.pulls[full] = one
+		go p.run(ctx, full, one)
+	}
+	one.waiting++
+	return one
+}
+
+// leave ends a pull that nobody waits for any more.
+func (p *Puller) leave(full string, one *pull) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one.waiting--
+	select {
+	case <-one.done:
+	default:
+		if one.waiting == 0 {
+			one.cancel()
+			p.forget(full, one)
+		}
+	}
+}
+
+// forget is called under the lock.
+func (p *Puller) forget(full string, one *pull) {
+	if p.pulls[full] == one {
+		delete(p.pulls, full)
+	}
+}
+
+func (p *Puller) run(ctx context.Context, full string, one *pull) {
+	defer one.cancel()
+	err := p.withSlot(ctx, full)
+	if err != nil {
+		err = fmt.Errorf("pull %s: %w", full, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one.err = err
+	close(one.done)
+	if err == nil {
+		p.forget(full, one)
+		return
+	}
+	time.AfterFunc(failedFor, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.forget(full, one)
+	})
+}
+
+// withSlot pulls when fewer than the most are being pulled, logs it, and bounds its time.
+func (p *Puller) withSlot(ctx context.Context, full string) error {
+	leave, err := slot(ctx, p.pulling)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeoutCause(ctx, PullMax, errTooOld)
+	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go p.watchRoom(ctx, stop)
+	began, got := time.Now(), new(atomic.Uint64)
+	p.opts.Logger.Info("pulling an image", "image", full)
+	err = p.fetch(ctx, full, got)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	took := time.Since(began)
+	p.opts.Ended(got.Load(), took, err)
+	if err != nil {
+		p.opts.Logger.Warn("an image was not pulled", "image", full, "bytes", got.Load(), "seconds", took.Seconds(), "error", err)
+		return err
+	}
+	p.opts.Logger.Info("an image was pulled", "image", full, "bytes", got.Load(), "seconds", took.Seconds())
+	return nil
+}
+
+// watchRoom ends a pull before it fills the disk: how large layers are when they are unpacked is not known before.
+func (p *Puller) watchRoom(ctx context.Context, stop context.CancelCauseFunc) {
+	for backoff.Sleep(ctx, roomEvery) == nil {
+		for _, dir := range []string{p.c.contentDir, p.c.snapshotsDir} {
+			if !p.fits(dir, 1) {
+				stop(errNoRoom)
+				return
+			}
+		}
+	}
+}
+
+// fits says whether a folder of containerd has room. What cannot be told is not held against it.
+func (p *Puller) fits(dir string, bytes uint64) bool {
+	if p.opts.Room == nil || dir == "" {
+		return true
+	}
+	room, err := p.opts.Room(dir)
+	return err != nil || bytes <= room
+}
+
+// fetch downloads an image, unpacks it and names it. A lease keeps what it is made of until then.
+func (p *Puller) fetch(ctx context.Context, full string, got *atomic.Uint64) error {
+	ctx, done, err := p.c.leased(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	var image *registry.Image
+	err = again(ctx, func() error {
+		var err error
+		image, err = p.registry.Open(ctx, full)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if need := p.missing(ctx, image.Layers); !p.fits(p.c.contentDir, need) {
+		return fmt.Errorf("%w: %d MiB have to be downloaded", errNoRoom, need>>20)
+	}
+	for _, b := range []struct {
+		registry.Blob
+		bytes []byte
+	}{{image.Manifest, image.ManifestBytes}, {image.Config, image.ConfigBytes}} {
+		if err := p.c.writeBlob(ctx, b.Digest, b.Size, streamed(bytes.NewReader(b.bytes))); err != nil {
+			return fmt.Errorf("store %s: %w", b.Digest, err)
+		}
+	}
+	layers, layersCtx := errgroup.WithContext(ctx)
+	layers.SetLimit(layersAtOnce)
+	for _, l := range image.Layers {
+		layers.Go(func() error { return p.layer(layersCtx, image, l, got) })
+	}
+	if err := layers.Wait(); err != nil {
+		return err
+	}
+	leave, err := slot(ctx, p.unpacking)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return p.c.addImage(ctx, full, descriptor{MediaType: image.Manifest.MediaType, Digest: image.Manifest.Digest, Size: image.Manifest.Size})
+}
+
+// missing is how many bytes of layers rota does not have.
+func (p *Puller) missing(ctx context.Context, layers []registry.Blob) (bytes uint64) {
+	for _, l := range layers {
+		if _, err := p.c.content.Info(ctx, &content.InfoRequest{Digest: l.Digest}); err != nil {
+			bytes += uint64(l.Size)
+		}
+	}
+	return bytes
+}
+
+// layer downloads a layer, unless containerd has it.
+func (p *Puller) layer(ctx context.Context, image *registry.Image, l registry.Blob, got *atomic.Uint64) error {
+	return again(ctx, func() error {
+		var body io.ReadCloser
+		err := p.c.writeBlob(ctx, l.Digest, l.Size, func(from int64) (io.Reader, error) {
+			var err error
+			if body, err = image.Layer(ctx, l, from); err != nil {
+				return nil, err
+			}
+			return counted{body, got}, nil
+		})
+		if body != nil {
+			_ = body.Close()
+		}
+		if isCode(err, codes.FailedPrecondition) { // containerd says so of another digest
+			wrong := fmt.Errorf("%w: the registry sends other bytes of layer %s than its digest names", registry.ErrInterrupted, l.Digest)
+			return errors.Join(wrong, p.c.dropBlob(ctx, l.Digest))
+		}
+		return err
+	})
+}
+
+// again tries something that was interrupted a few times, later each time.
+func again(ctx context.Context, try func() error) error {
+	pause := backoff.Backoff{Least: 500 * time.Millisecond, Most: 10 * time.Second}
+	for n := 1; ; n++ {
+		err := try()
+		if n == readsMax || !errors.Is(err, registry.ErrInterrupted) || backoff.Sleep(ctx, pause.Next()) != nil {
+			return err
+		}
+	}
+}
+
+// counted counts the bytes that are read.
+type counted struct {
+	io.Reader
+	got *atomic.Uint64
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.got.Add(uint64(n))
+	return n, err
+}
