@@ -5,17 +5,20 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
+	"rota/api/backoff"
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 )
 
 func (a *app) rolloutCmd() *cobra.Command {
 	return group("rollout", "Create, close and see rollouts: prompt groups whose trajectories make samples for training",
-		a.rolloutCreateCmd(), a.reads(a.rolloutListCmd()), a.reads(a.rolloutGetCmd()), a.reads(a.rolloutExplainCmd()), a.rolloutCloseCmd(), a.reads(a.rolloutAdviseCmd()))
+		a.rolloutCreateCmd(), a.reads(a.rolloutListCmd()), a.reads(a.rolloutGetCmd()), a.reads(a.rolloutWatchCmd()), a.reads(a.rolloutExplainCmd()), a.rolloutCloseCmd(), a.reads(a.rolloutAdviseCmd()))
 }
 
 func (a *app) rolloutCreateCmd() *cobra.Command {
@@ -95,6 +98,63 @@ func (a *app) rolloutGetCmd() *cobra.Command {
 	cmd.Flags().BoolVar(&groups, "groups", false, "show also the groups that have had a trajectory")
 	cmd.Flags().Uint32Var(&from, "from", 0, "first group to show")
 	return cmd
+}
+
+func (a *app) rolloutWatchCmd() *cobra.Command {
+	var interval time.Duration
+	cmd := &cobra.Command{
+		Use: "watch ID", Short: "Follow a rollout until it has ended", Args: exactly("ID"),
+		Long: `Prints a line whenever a rollout has changed, and ends when the rollout has ended. It asks again
+after each --interval, and goes on while the cluster elects a leader. -o json prints the whole
+rollout each time.`,
+		Example: "  rota rollout watch 3\n  rota rollout watch 3 --interval 10s -o json",
+		RunE: a.withID(func(ctx context.Context, c *client.Client, id uint64) error {
+			if interval <= 0 {
+				return usageErrorf("--interval must be more than 0, such as 1s")
+			}
+			get := func() (*rotav1.Rollout, error) {
+				resp, err := call(ctx, a, c.Rollouts.GetRollout, &rotav1.GetRolloutRequest{Id: id})
+				return resp.GetRollout(), err
+			}
+			return followRollout(ctx, interval, get, func(r *rotav1.Rollout) error {
+				return a.printLine(r, time.Now().Format(time.TimeOnly)+"  "+rolloutLine(r))
+			})
+		}),
+	}
+	cmd.Flags().DurationVar(&interval, "interval", time.Second, "time between two looks")
+	return cmd
+}
+
+// followRollout shows a rollout whenever it has changed, until it has ended. A cluster that cannot answer for
+// a while is asked again.
+func followRollout(ctx context.Context, interval time.Duration, get func() (*rotav1.Rollout, error), show func(*rotav1.Rollout) error) error {
+	for last := (*rotav1.Rollout)(nil); ; {
+		r, err := get()
+		switch {
+		case last != nil && ctx.Err() == nil && connect.CodeOf(err) == connect.CodeUnavailable:
+			r = last
+		case err != nil:
+			return err
+		}
+		if last == nil || !proto.Equal(r, last) {
+			if err := show(r); err != nil {
+				return err
+			}
+		}
+		if last = r; r.GetState() == rotav1.RolloutState_ROLLOUT_STATE_CLOSED {
+			return nil
+		}
+		if err := backoff.Sleep(ctx, interval); err != nil {
+			return err
+		}
+	}
+}
+
+// rolloutLine is a rollout in a line.
+func rolloutLine(r *rotav1.Rollout) string {
+	k := r.GetCounts()
+	return fmt.Sprintf("%s: %d of %d groups complete, %d delivered; %d running, %d sampled, %d failed. %s", rolloutState(r),
+		k.GetCompleteGroups()+k.GetDeliveredGroups(), r.GetSpec().GetGroups(), k.GetDeliveredGroups(), k.GetRunning(), k.GetSampled(), k.GetFailed(), explainRollout(r))
 }
 
 // rolloutWithGroups asks until it has all groups that are asked for: an answer has some of them.

@@ -1,8 +1,12 @@
 package cli
 
 import (
+	"errors"
 	"strings"
 	"testing"
+	"time"
+
+	"connectrpc.com/connect"
 
 	rotav1 "rota/api/gen/rota/v1"
 )
@@ -22,6 +26,37 @@ func TestEveryStateOfARolloutIsExplained(t *testing.T) {
 		if got := explainRollout(r); got != want {
 			t.Errorf("%v is explained with %q, want %q", r, got, want)
 		}
+	}
+}
+
+// TestARolloutIsFollowed: each change is one line, a cluster without a leader is waited for, and the end of the
+// rollout is the end.
+func TestARolloutIsFollowed(t *testing.T) {
+	at := func(state rotav1.RolloutState, sampled uint32) *rotav1.Rollout {
+		return &rotav1.Rollout{Id: 3, State: state, Spec: &rotav1.RolloutSpec{Groups: 2}, Counts: &rotav1.RolloutCounts{Sampled: sampled}}
+	}
+	const open, closed = rotav1.RolloutState_ROLLOUT_STATE_OPEN, rotav1.RolloutState_ROLLOUT_STATE_CLOSED
+	answers := []*rotav1.Rollout{at(open, 0), at(open, 0), nil, at(open, 1), at(closed, 1), at(closed, 2)}
+	get := func() (r *rotav1.Rollout, err error) {
+		if r, answers = answers[0], answers[1:]; r == nil {
+			err = connect.NewError(connect.CodeUnavailable, errors.New("no leader"))
+		}
+		return r, err
+	}
+	var lines []string
+	show := func(r *rotav1.Rollout) error {
+		lines = append(lines, rolloutLine(r))
+		return nil
+	}
+	if err := followRollout(t.Context(), time.Microsecond, get, show); err != nil || len(lines) != 3 || len(answers) != 1 {
+		t.Errorf("%q, %d answers are left: %v", lines, len(answers), err)
+	}
+	if len(lines) > 0 && !strings.HasPrefix(lines[0], "open: 0 of 2 groups complete, 0 delivered; 0 running, 0 sampled, 0 failed. 2 groups are not") {
+		t.Errorf("the first line: %q", lines[0])
+	}
+	answers = []*rotav1.Rollout{nil}
+	if err := followRollout(t.Context(), time.Microsecond, get, show); connect.CodeOf(err) != connect.CodeUnavailable {
+		t.Errorf("a cluster that never answered: %v", err)
 	}
 }
 
