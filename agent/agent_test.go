@@ -15,6 +15,7 @@ import (
 	rotav1 "rota/api/gen/rota/v1"
 
 	"rota/agent/plan"
+	"rota/agent/runtime/container/registry"
 	"rota/internal/clock"
 )
 
@@ -445,6 +446,11 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		"a certificate without key and CA":     func(c *Config) { c.TLS.Cert = "cert.pem" },
 		"a data directory that is a file":      func(c *Config) { c.Dir = "/dev/null" },
 		"TLS files that cannot be read at all": func(c *Config) { c.TLS.Cert, c.TLS.Key, c.TLS.CA = "/no/a", "/no/b", "/no/c" },
+		"registries without containers":        func(c *Config) { c.Containers.Pull.Hosts = []string{"docker.io"} },
+		"credentials without registries":       func(c *Config) { c.Containers = Containers{Address: "auto", Pull: registry.Options{Auth: os.Args[0]}} },
+		"credentials that everybody can read": func(c *Config) {
+			c.Containers = Containers{Address: "auto", Pull: registry.Options{Hosts: []string{"docker.io"}, Auth: os.Args[0]}}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := config(t, &cluster{addresses: []string{"127.0.0.1:1"}}, newSupervisor(t))

@@ -178,6 +178,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.SimulatedGPUHealth != "" && c.SimulatedGPUs == nil {
 		return c, fmt.Errorf("%w: a file says which simulated GPUs are sick, and none are simulated; declare them with --simulated-gpus", ErrConfig)
 	}
+	if err := c.Containers.check(); err != nil {
+		return c, err
+	}
 	c.Process.Dir = filepath.Join(c.Dir, "runtime")
 	if c.KV, err = c.KV.withDefaults(); err != nil {
 		return c, err

@@ -65,9 +65,6 @@ func (c Containers) init() (string, error) {
 func (a *agent) openContainers(ctx context.Context, conn runtime.Runtime) (closeAll func(), err error) {
 	closeAll = func() {}
 	c := a.cfg.Containers
-	if c.Address == "" && len(c.Pull.Hosts) > 0 {
-		return closeAll, fmt.Errorf("%w: --pull needs containers: give --containerd as well", ErrConfig)
-	}
 	a.specs.noContainers = "start its agent with --containerd auto, or with a socket of containerd"
 	if c.Address == "" || c.Address == runtime.Auto && (os.Geteuid() != 0 || a.specs.refuse != "" || !exists(container.DefaultAddress)) {
 		return closeAll, nil
@@ -114,8 +111,24 @@ func (a *agent) openContainers(ctx context.Context, conn runtime.Runtime) (close
 	return closeAll, nil
 }
 
-// newPuller returns nil if no registry is allowed. What it cannot use is an error also where containers are
-// optional.
+// check refuses settings of registries that cannot be used, also on a node that turns out to run no containers.
+func (c Containers) check() error {
+	if len(c.Pull.Hosts) == 0 {
+		if c.Pull.Auth != "" || c.Pull.CA != "" {
+			return fmt.Errorf("%w: --registry-auth and --registry-ca are of no use without --pull, which names the registries", ErrConfig)
+		}
+		return nil
+	}
+	if c.Address == "" {
+		return fmt.Errorf("%w: --pull needs containers: give --containerd as well", ErrConfig)
+	}
+	if _, err := registry.New(c.Pull); err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return nil
+}
+
+// newPuller returns nil if no registry is allowed.
 func (a *agent) newPuller(c *container.Containerd) (*container.Puller, error) {
 	if len(a.cfg.Containers.Pull.Hosts) == 0 {
 		return nil, nil

@@ -12,7 +12,7 @@
 // files, and without its processes. One whose opening was cut short is removed and opened anew.
 //
 // The package speaks to containerd by the messages of its API. The library of containerd needs
-// sixty modules more, for what a node does not do: registries, build caches, other systems.
-// Images come from archives of the OCI image layout, and from what containerd has already, in any
-// of the namespaces of Docker, Kubernetes and ctr.
+// sixty modules more, for what a node does not do: build caches, other systems. Images come from
+// what containerd has already, in any of the namespaces of Docker, Kubernetes and ctr, from archives
+// of the OCI image layout, and from the registries that the operator allows (package registry).
 package container

@@ -18,6 +18,7 @@ import (
 	"rota/agent/runtime/container"
 	"rota/agent/runtime/container/containertest"
 	"rota/agent/runtime/container/initcall"
+	"rota/agent/runtime/container/registry"
 	"rota/internal/need"
 )
 
@@ -329,5 +330,29 @@ func TestWithoutContainerdTheErrorSaysWhatToDo(t *testing.T) {
 		if !errors.Is(err, container.ErrUnavailable) || !strings.Contains(err.Error(), address+": nothing listens there: start containerd") {
 			t.Errorf("%s: %v", address, err)
 		}
+	}
+}
+
+// A sandbox opens with an image that only a registry has.
+func TestASandboxOfAPulledImage(t *testing.T) {
+	n := newNode(t)
+	r := containertest.NewRegistry(t)
+	r.User, r.Password = "ada", "secret"
+	s := n.spec(1)
+	s.Image = r.Push("team/tools", "1", containertest.Layer(t))
+	auth := filepath.Join(t.TempDir(), "config.json")
+	if err := os.WriteFile(auth, fmt.Appendf(nil, `{"auths":{%q:{"username":"ada","password":"secret"}}}`, r.Host), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	n.opts.Puller, err = container.NewPuller(n.opts.Containerd, container.PullOptions{
+		Registry: registry.Options{Hosts: []string{r.Host}, CA: r.CA, Auth: auth}, Logger: n.opts.Logger,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.restart()
+	if out, code := run(t, n.open(s), "pwd; echo $FROM_IMAGE"); out != "/work\nyes" || code != 0 {
+		t.Errorf("it says %q and exits with %d", out, code)
 	}
 }

@@ -26,7 +26,7 @@ type containerFlags struct {
 }
 
 func (f *containerFlags) addTo(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.image, "image", "", "run the actions in a container of this image, which the nodes have: a name such as python:3.12, or an OCI archive in the agent's --images")
+	cmd.Flags().StringVar(&f.image, "image", "", "run the actions in a container of this image, which the nodes have or may pull: a name such as python:3.12, or an OCI archive in the agent's --images")
 	cmd.Flags().StringVar(&f.user, "user", "", "user of the commands in the container, USER or USER:GROUP (default: that of the image)")
 	cmd.Flags().StringVar(&f.network, "network", none, "what the container reaches: none, or host (all that the node reaches)")
 	cmd.Flags().BoolVar(&f.readOnly, "read-only-root", false, "let the commands write to /workspace and temporary files only")

@@ -103,3 +103,47 @@ func TestATrajectoryInAContainer(t *testing.T) {
 	dir := filepath.Join(agent.Dir, "data", "runtime", "sandboxes")
 	w.until("its folder is removed", func() bool { left, err := os.ReadDir(dir); return err == nil && len(left) == 0 })
 }
+
+// TestATrajectoryInAPulledImage runs a command in an image that only a registry has, and pulls its next
+// version with the command for operators.
+func TestATrajectoryInAPulledImage(t *testing.T) {
+	t.Parallel()
+	need.Containerd(t)
+	daemon, r := containertest.Start(t), containertest.NewRegistry(t)
+	image := r.Push("team/tools", "1", containertest.Layer(t))
+	w := newWorld(t, patient, devcluster.Config{Servers: 1, Agents: 1, AgentArgs: []string{
+		"--containerd", daemon.Address, "--rota-init", containertest.Init(t), "--pull", r.Host, "--registry-ca", r.CA,
+	}})
+	rota := func(args ...string) (string, int) {
+		t.Helper()
+		out, stderr, _, code := w.rota(strings.Join(w.cluster.Addrs(), ","), args...)
+		return out + stderr.text.String(), code
+	}
+	run := func(image string) (string, int) {
+		t.Helper()
+		out, code := rota("trajectory", "open", "--memory", "64MiB", "--image", image)
+		if code != 0 {
+			t.Fatal(out)
+		}
+		id := strings.Fields(out)[1]
+		defer rota("trajectory", "close", id)
+		return rota("run", "--trajectory", id, "--", "sh", "-c", "cat /next || echo first")
+	}
+	if out, code := run(image); code != 0 || !strings.Contains(out, "first\n") {
+		t.Errorf("in the pulled image: %d, %q", code, out)
+	}
+	if out, code := run("quay.example.com/tools:1"); code == 0 || !strings.Contains(out, "--pull quay.example.com") {
+		t.Errorf("in an image of another registry: %d, %q", code, out)
+	}
+	if out, code := rota("image", "pull", r.Host+"/team/nothing:1", "--registry-ca", r.CA, "--containerd", daemon.Address); code == 0 || !strings.Contains(out, "not in the registry") {
+		t.Errorf("an image that is not there: %d, %q", code, out)
+	}
+	r.Push("team/tools", "2", containertest.FileLayer(t, "next", []byte("second\n")))
+	if out, code := rota("image", "pull", r.Host+"/team/tools:2", "--registry-ca", r.CA, "--containerd", daemon.Address); code != 0 || out != r.Host+"/team/tools:2\n" {
+		t.Errorf("pulled by an operator: %d, %q", code, out)
+	}
+	if out, code := rota("image", "list", "--containerd", daemon.Address); code != 0 || strings.Count(out, "team/tools:") != 2 {
+		t.Errorf("the node has: %d, %q", code, out)
+	}
+	w.noSandboxes(daemon)
+}

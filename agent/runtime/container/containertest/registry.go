@@ -36,8 +36,6 @@ type Registry struct {
 	CA   string // file of the certificate that it is trusted by; empty: it has no TLS
 	// User and Password are those that may pull, if they are set before the first request.
 	User, Password string
-	// Fault answers a request itself, or returns false. It is set before the first request.
-	Fault func(w http.ResponseWriter, r *http.Request) bool
 
 	t        testing.TB
 	url      string
@@ -46,6 +44,42 @@ type Registry struct {
 	tags     map[string]reference // by REPOSITORY:TAG and by digest
 	requests []string
 	authed   int
+	fault    Fault
+	cuts     int // answers that are still to be cut off
+	cutAfter int // bytes
+}
+
+// Fault answers a request itself, or returns false.
+type Fault func(w http.ResponseWriter, r *http.Request) bool
+
+// Fail lets a fault answer from now on; nil: none.
+func (r *Registry) Fail(f Fault) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fault = f
+}
+
+// Cut lets the connection break in the next answers that are longer, after a number of bytes of each.
+func (r *Registry) Cut(answers, after int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cuts, r.cutAfter = answers, after
+}
+
+// cutWriter breaks its connection after a number of bytes.
+type cutWriter struct {
+	http.ResponseWriter
+	left int
+}
+
+func (w *cutWriter) Write(p []byte) (int, error) {
+	if len(p) > w.left {
+		_, _ = w.ResponseWriter.Write(p[:w.left])
+		_ = http.NewResponseController(w.ResponseWriter).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	w.left -= len(p)
+	return w.ResponseWriter.Write(p)
 }
 
 // reference is what a tag or a digest names.
@@ -117,6 +151,18 @@ func (r *Registry) Push(repo, tag string, layer []byte) string {
 	}
 }
 
+// FileLayer is a layer with one file, not compressed.
+func FileLayer(t testing.TB, name string, body []byte) []byte {
+	t.Helper()
+	var layer bytes.Buffer
+	w := tar.NewWriter(&layer)
+	add(t, w, &tar.Header{Name: name, Mode: 0o644}, body)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return layer.Bytes()
+}
+
 // PushBlob stores bytes and returns their digest.
 func (r *Registry) PushBlob(b []byte) (digest string) {
 	sum := sha256.Sum256(b)
@@ -125,18 +171,6 @@ func (r *Registry) PushBlob(b []byte) (digest string) {
 	defer r.mu.Unlock()
 	r.blobs[digest] = b
 	return digest
-}
-
-// Largest is the largest blob, which is a layer, by its digest.
-func (r *Registry) Largest() (digest string, b []byte) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for d, blob := range r.blobs {
-		if len(blob) > len(b) {
-			digest, b = d, blob
-		}
-	}
-	return digest, b
 }
 
 // PushManifest stores a manifest, or anything in place of one, by a tag and by its digest, which it returns.
@@ -167,8 +201,9 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request) {
 	if req.Header.Get("Authorization") != "" {
 		r.authed++
 	}
+	fault := r.fault
 	r.mu.Unlock()
-	if r.Fault != nil && r.Fault(w, req) {
+	if fault != nil && fault(w, req) {
 		return
 	}
 	if req.URL.Path == "/token" {
@@ -193,7 +228,7 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request) {
 		if !found {
 			m, found = r.tags[name]
 		}
-		if !found { // the manifest of an image in an index
+		if !found {
 			m = reference{ManifestType, r.blobs[name]}
 		}
 		r.send(w, req, m.mediaType, m.body)
@@ -204,6 +239,10 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request) {
 
 // send answers with bytes, or a part of them. It is called under the lock, which it gives up for that time.
 func (r *Registry) send(w http.ResponseWriter, req *http.Request, mediaType string, b []byte) {
+	if r.cuts > 0 && len(b) > r.cutAfter {
+		r.cuts--
+		w = &cutWriter{w, r.cutAfter}
+	}
 	r.mu.Unlock()
 	defer r.mu.Lock()
 	if b == nil {

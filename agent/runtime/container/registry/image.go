@@ -236,9 +236,6 @@ func (i *Image) Layer(ctx context.Context, b Blob, from int64) (io.ReadCloser, e
 	}
 	if err != nil {
 		cancel(nil)
-		if body != nil {
-			_ = body.Close()
-		}
 		return nil, i.sentence(ctx, err)
 	}
 	l := &layer{ctx: reading, cancel: cancel, body: body, left: b.Size - from}

@@ -159,13 +159,13 @@ func TestCredentialsStayWithTheirRegistry(t *testing.T) {
 	plain.Push("tools", "1", []byte("a layer"))
 	auth := write(t, fmt.Sprintf(`{"auths":{%q:{"username":"ada","password":"secret"}}}`, r.Host), 0o600)
 	to := "https://" + store.Host
-	r.Fault = func(w http.ResponseWriter, req *http.Request) bool {
+	r.Fail(func(w http.ResponseWriter, req *http.Request) bool {
 		if !strings.Contains(req.URL.Path, "/blobs/") || req.Header.Get("Authorization") == "" {
 			return false
 		}
 		http.Redirect(w, req, to+req.URL.Path+"?signature=hidden", http.StatusTemporaryRedirect)
 		return true
-	}
+	})
 	c := with(t, r, func(o *registry.Options) { o.Auth = auth })
 	if _, err := read(t.Context(), c, name); err != nil {
 		t.Errorf("with a redirect to another host: %v", err)
@@ -199,7 +199,7 @@ func TestPlainHTTPOnlyIfItIsAskedFor(t *testing.T) {
 }
 
 // failing answers the first requests with a status.
-func failing(times int64, status int, header ...string) (*atomic.Int64, func(http.ResponseWriter, *http.Request) bool) {
+func failing(times int64, status int, header ...string) (*atomic.Int64, containertest.Fault) {
 	n := new(atomic.Int64)
 	return n, func(w http.ResponseWriter, _ *http.Request) bool {
 		if n.Add(1) > times {
@@ -213,15 +213,17 @@ func failing(times int64, status int, header ...string) (*atomic.Int64, func(htt
 	}
 }
 
+func only(_ *atomic.Int64, f containertest.Fault) containertest.Fault { return f }
+
 func TestWhatMayPassIsTriedAgain(t *testing.T) {
 	for _, status := range []int{408, 429, 500, 503} {
 		r := containertest.NewRegistry(t)
-		_, r.Fault = failing(5, status)
+		r.Fail(only(failing(5, status)))
 		if _, err := read(t.Context(), with(t, r, nil), r.Push("tools", "1", []byte("a layer"))); err != nil {
 			t.Errorf("five times %d: %v", status, err)
 		}
 		n, fault := failing(1000, status)
-		r.Fault = fault
+		r.Fail(fault)
 		if _, err := read(t.Context(), with(t, r, nil), r.Host+"/tools:1"); !errors.Is(err, registry.ErrUnreachable) || n.Load() != 6 {
 			t.Errorf("always %d, after %d tries: %v", status, n.Load(), err)
 		}
@@ -229,13 +231,13 @@ func TestWhatMayPassIsTriedAgain(t *testing.T) {
 	for status, want := range map[int]error{403: registry.ErrUnauthorized, 404: registry.ErrNotFound, 400: registry.ErrUnreachable} {
 		r := containertest.NewRegistry(t)
 		n, fault := failing(1000, status)
-		r.Fault = fault
+		r.Fail(fault)
 		if _, err := read(t.Context(), with(t, r, nil), r.Host+"/tools:1"); !errors.Is(err, want) || n.Load() != 1 {
 			t.Errorf("%d, after %d tries: %v", status, n.Load(), err)
 		}
 	}
 	r := containertest.NewRegistry(t)
-	_, r.Fault = failing(1, 429, "Retry-After", "1")
+	r.Fail(only(failing(1, 429, "Retry-After", "1")))
 	began := time.Now()
 	if _, err := read(t.Context(), with(t, r, nil), r.Push("tools", "1", []byte("a layer"))); err != nil || time.Since(began) < time.Second {
 		t.Errorf("it was asked again after %v: %v", time.Since(began), err)
@@ -244,7 +246,7 @@ func TestWhatMayPassIsTriedAgain(t *testing.T) {
 
 func TestAPauseEndsWithItsCaller(t *testing.T) {
 	r := containertest.NewRegistry(t)
-	_, r.Fault = failing(1000, 429, "Retry-After", "20")
+	r.Fail(only(failing(1000, 429, "Retry-After", "20")))
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	began := time.Now()
@@ -260,19 +262,23 @@ func TestALayerThatEndsEarlyIsInterrupted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Fault = func(w http.ResponseWriter, _ *http.Request) bool {
+	r.Fail(func(w http.ResponseWriter, _ *http.Request) bool {
 		w.Header().Set("Content-Length", fmt.Sprint(image.Layers[0].Size))
 		_, _ = w.Write([]byte("a"))
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
-	}
+	})
 	l, err := image.Layer(t.Context(), image.Layers[0], 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if _, err := io.Copy(io.Discard, l); !errors.Is(err, registry.ErrInterrupted) {
-		t.Error(err)
+	if n, err := io.Copy(io.Discard, l); !errors.Is(err, registry.ErrInterrupted) || n != 1 {
+		t.Errorf("after %d bytes: %v", n, err)
+	}
+	r.Fail(only(failing(1000, 503)))
+	if _, err := image.Layer(t.Context(), image.Layers[0], 0); !errors.Is(err, registry.ErrUnreachable) {
+		t.Errorf("a layer that cannot be had: %v", err)
 	}
 }
 
