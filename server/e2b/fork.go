@@ -25,17 +25,11 @@ type forked struct {
 // a snapshot that nobody else sees for longer than the call lasts.
 func (e *E2B) fork(r *http.Request, a api) (int, any, error) {
 	body := struct {
-		Count   *int   `json:"count"`
+		Count   int    `json:"count"`
 		Timeout *int64 `json:"timeout"`
-	}{}
-	if r.Body != http.NoBody && r.ContentLength != 0 { // a length that is not known is -1
-		if err := decode(r, &body); err != nil {
-			return 0, nil, err
-		}
-	}
-	count := 1
-	if body.Count != nil {
-		count = *body.Count
+	}{Count: 1}
+	if err := decodeAny(r, &body); err != nil {
+		return 0, nil, err
 	}
 	timeout, err := timeoutOf(body.Timeout)
 	switch {
@@ -43,8 +37,8 @@ func (e *E2B) fork(r *http.Request, a api) (int, any, error) {
 		return 0, nil, err
 	case timeout == 0:
 		return 0, nil, invalid("the timeout of forks must be at least a second")
-	case count < 1 || count > forksMax:
-		return 0, nil, invalid("a fork makes 1 to %d sandboxes, not %d", forksMax, count)
+	case body.Count < 1 || body.Count > forksMax:
+		return 0, nil, invalid("a fork makes 1 to %d sandboxes, not %d", forksMax, body.Count)
 	}
 	t, err := of(r, a)
 	if err != nil {
@@ -58,12 +52,12 @@ func (e *E2B) fork(r *http.Request, a api) (int, any, error) {
 	if _, err := taken(r.Context(), a, s); err != nil {
 		return 0, nil, err
 	}
-	return http.StatusCreated, forks(r, a, t, s.Id, count, timeout), nil
+	return http.StatusCreated, forks(r, a, t, s.Id, body.Count, timeout), nil
 }
 
 // begin asks for the snapshot of a fork, and learns its ID also if the caller leaves meanwhile.
 func begin(ctx context.Context, a api, t *rotav1.Trajectory) (*rotav1.Snapshot, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
+	ctx, cancel := detached(ctx)
 	defer cancel()
 	resp, err := a.snapshots.CreateSnapshot(ctx, &rotav1.CreateSnapshotRequest{RequestId: "e2b-" + rand.Text(), TrajectoryId: t.Id})
 	return resp.GetSnapshot(), err
@@ -102,7 +96,7 @@ func forks(r *http.Request, a api, like *rotav1.Trajectory, snapshot uint64, cou
 
 // forget deletes the snapshot of a fork, also if its caller has left. What began with it keeps its files.
 func forget(ctx context.Context, a api, s *rotav1.Snapshot) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
+	ctx, cancel := detached(ctx)
 	defer cancel()
 	_, _ = a.snapshots.DeleteSnapshot(ctx, &rotav1.DeleteSnapshotRequest{Id: s.GetId()}) // it is listed then, and somebody else can
 }

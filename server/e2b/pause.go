@@ -45,10 +45,8 @@ func (e *E2B) pause(r *http.Request, a api) (int, any, error) {
 	var body struct {
 		Memory *bool `json:"memory"`
 	}
-	if r.Body != http.NoBody && r.ContentLength != 0 { // a length that is not known is -1
-		if err := decode(r, &body); err != nil {
-			return 0, nil, err
-		}
+	if err := decodeAny(r, &body); err != nil {
+		return 0, nil, err
 	}
 	if body.Memory != nil && !*body.Memory {
 		return 0, nil, invalid("rota pauses processes with their memory: leave memory out, or kill the processes before the pause")

@@ -126,6 +126,14 @@ func decode(r *http.Request, into any) error {
 	return nil
 }
 
+// decodeAny is decode for a request that may have no body.
+func decodeAny(r *http.Request, into any) error {
+	if r.Body == http.NoBody || r.ContentLength == 0 { // a length that is not known is -1
+		return nil
+	}
+	return decode(r, into)
+}
+
 // newSandbox is the body of a request for a sandbox. What is not here is ignored, as it changes
 // nothing that a program would notice.
 type newSandbox struct {
@@ -209,10 +217,15 @@ func (e *E2B) create(r *http.Request, a api) (int, any, error) {
 	return http.StatusCreated, newStarted(r, placed), nil
 }
 
+// detached is for a call that has to end also if the caller leaves meanwhile.
+func detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
+}
+
 // open opens a trajectory, and learns its ID also if the caller leaves meanwhile: nobody else
 // could close it then.
 func open(ctx context.Context, a api, req *rotav1.OpenTrajectoryRequest) (*rotav1.Trajectory, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
+	ctx, cancel := detached(ctx)
 	defer cancel()
 	resp, err := a.trajectories.OpenTrajectory(ctx, req)
 	return resp.GetTrajectory(), err
@@ -250,7 +263,7 @@ func placed(ctx context.Context, a api, t *rotav1.Trajectory) (*rotav1.Trajector
 
 // abandon closes a trajectory of which its caller will not hear, also if the caller has left.
 func abandon(ctx context.Context, a api, t *rotav1.Trajectory) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
+	ctx, cancel := detached(ctx)
 	defer cancel()
 	_, _ = a.trajectories.CloseTrajectory(ctx, &rotav1.CloseTrajectoryRequest{Id: t.Id}) // its deadline closes it otherwise
 }
