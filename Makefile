@@ -91,7 +91,7 @@ bench: build ## Measure submissions, executions, failover and a long queue
 	bin/rota bench queue
 
 .PHONY: evaluate
-evaluate: build ## Simulate the evaluation and put its tables into docs/evaluation.md (a few minutes)
+evaluate: build ## Simulate the evaluation and put its tables into docs/evaluation.md (half an hour or less)
 	bin/rota sim document docs/evaluation.md
 
 .PHONY: bench-etcd
