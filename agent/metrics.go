@@ -20,7 +20,7 @@ type metrics struct {
 	starts, ends, resizes, renewals *prometheus.CounterVec
 	phases                          *prometheus.HistogramVec
 	execution, renewal              prometheus.Histogram
-	output                          prometheus.Counter
+	output, unread                  prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -29,6 +29,7 @@ func newMetrics() *metrics {
 		resizes: telemetry.AgentResizes.Counters(), renewals: telemetry.AgentRenewals.Counters(),
 		phases: telemetry.AgentPhase.Durations(), execution: telemetry.AgentExecution.Duration(),
 		renewal: telemetry.AgentRenewal.Duration(), output: telemetry.AgentOutput.Counter(),
+		unread: telemetry.UnreadAnswers.Counter(),
 	}
 }
 
@@ -78,7 +79,7 @@ func reasonOf(e plan.Exit) string {
 // registry has all metrics of the agent.
 func (a *agent) registry() *prometheus.Registry {
 	r, m := telemetry.NewRegistry(a.cfg.Version), a.metrics
-	r.MustRegister(m.starts, m.ends, m.resizes, m.renewals, m.phases, m.execution, m.renewal, m.output,
+	r.MustRegister(m.starts, m.ends, m.resizes, m.renewals, m.phases, m.execution, m.renewal, m.output, m.unread,
 		telemetry.Source([]*telemetry.Def{
 			telemetry.AgentCores, telemetry.AgentMemory, telemetry.AgentGPUs, telemetry.AgentAttempts, telemetry.AgentCoresInUse,
 			telemetry.AgentJournal, telemetry.AgentSessionOpen, telemetry.AgentLease, telemetry.AgentServers,
