@@ -20,7 +20,7 @@ type metrics struct {
 	starts, ends, resizes, renewals *prometheus.CounterVec
 	phases, pulls                   *prometheus.HistogramVec
 	execution, renewal              prometheus.Histogram
-	output, pulledBytes             prometheus.Counter
+	output, pulledBytes, unread     prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -30,6 +30,7 @@ func newMetrics() *metrics {
 		phases: telemetry.AgentPhase.Durations(), execution: telemetry.AgentExecution.Duration(),
 		renewal: telemetry.AgentRenewal.Duration(), output: telemetry.AgentOutput.Counter(),
 		pulls: telemetry.AgentPulls.Durations(), pulledBytes: telemetry.AgentPulled.Counter(),
+		unread: telemetry.UnreadAnswers.Counter(),
 	}
 }
 
@@ -85,7 +86,7 @@ func reasonOf(e plan.Exit) string {
 // registry has all metrics of the agent.
 func (a *agent) registry() *prometheus.Registry {
 	r, m := telemetry.NewRegistry(a.cfg.Version), a.metrics
-	r.MustRegister(m.starts, m.ends, m.resizes, m.renewals, m.phases, m.execution, m.renewal, m.output, m.pulls, m.pulledBytes,
+	r.MustRegister(m.starts, m.ends, m.resizes, m.renewals, m.phases, m.execution, m.renewal, m.output, m.pulls, m.pulledBytes, m.unread,
 		telemetry.Source([]*telemetry.Def{
 			telemetry.AgentCores, telemetry.AgentMemory, telemetry.AgentGPUs, telemetry.AgentAttempts, telemetry.AgentCoresInUse,
 			telemetry.AgentJournal, telemetry.AgentSessionOpen, telemetry.AgentLease, telemetry.AgentServers,

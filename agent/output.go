@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -45,6 +46,9 @@ const (
 	attemptReadersMax = 64
 	// outputCloseMax is how long readers get to finish when the agent stops.
 	outputCloseMax = time.Second
+	// answerReadMax is how long a server may take to read the next part of an answer. It passes output
+	// on to a client that has httpx.ReadMax for each part.
+	answerReadMax = 4 * httpx.ReadMax
 )
 
 // listen opens the port of the agent. With TLS only servers get in, which read output, write input and work with files,
@@ -96,8 +100,7 @@ func (a *agent) serveOutput(ctx context.Context, l net.Listener) error {
 	mux.Handle(usage, onlyFor(usageHandler, pki.RoleServer))
 	mux.Handle(transfer.Path, onlyFor(a.source(), pki.RoleAgent))
 	mux.Handle(httpx.ReplicaPath, onlyFor(newReplicaHandler(a), pki.RoleClient))
-	srv := httpx.NewServer(mux)
-	srv.ErrorLog = a.log.Named("output").StandardLogger(nil)
+	srv := a.newServer(mux, a.log.Named("output"))
 	stopped := context.AfterFunc(ctx, func() {
 		limit, cancel := context.WithTimeout(context.Background(), outputCloseMax)
 		defer cancel()
@@ -110,6 +113,17 @@ func (a *agent) serveOutput(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("output server: %w", err)
 	}
 	return ctx.Err()
+}
+
+// newServer makes a server that ends answers which are not read.
+func (a *agent) newServer(h http.Handler, log hclog.Logger) *http.Server {
+	complaints := &handshake.Complaints{Logger: log}
+	srv := httpx.Patience{Max: answerReadMax, Over: func(r *http.Request) {
+		a.metrics.unread.Inc()
+		complaints.Unread(r)
+	}}.NewServer(h)
+	srv.ErrorLog = log.StandardLogger(nil)
+	return srv
 }
 
 // onlyFor lets some roles in; without TLS there are none.

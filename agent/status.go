@@ -9,7 +9,6 @@ import (
 
 	"rota/agent/plan"
 	"rota/api/handshake"
-	"rota/api/httpx"
 	"rota/api/pki"
 	"rota/internal/telemetry"
 )
@@ -50,8 +49,7 @@ func (a *agent) serveStatus(ctx context.Context, l net.Listener) error {
 	mux.Handle("/debug/", onlyFor(telemetry.Debug{
 		Logger: a.log, Recent: a.cfg.Recent, Settings: a.cfg.Settings, State: a.debugState,
 	}.Handler(), pki.RoleOperator))
-	srv := httpx.NewServer(mux)
-	srv.ErrorLog = a.log.Named("metrics").StandardLogger(nil)
+	srv := a.newServer(mux, a.log.Named("metrics"))
 	stopped := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stopped()
 	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {

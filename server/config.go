@@ -58,6 +58,8 @@ type Config struct {
 	// DiskHangLimit is how long one write to disk may take before the server ends:
 	// 10 s if zero.
 	DiskHangLimit time.Duration
+	// ReadMax is how long a client may take to read the next 64 KiB of an answer: 30 s if zero.
+	ReadMax time.Duration
 	// Zone is the redundancy zone of the server, such as a rack or a data center, for
 	// Autopilot; empty: it has none.
 	Zone string

@@ -24,6 +24,7 @@ type metrics struct {
 	applies       prometheus.Histogram
 	appends       prometheus.Histogram
 	commands      prometheus.Counter
+	unread        prometheus.Counter
 	meter         *meter
 	decoders      []decoder
 }
@@ -45,10 +46,11 @@ func newMetrics(s *Server) *metrics {
 		applies:       telemetry.ApplyDuration.Duration(),
 		appends:       telemetry.FsyncDuration.Duration(),
 		commands:      telemetry.AppliedCommands.Counter(),
+		unread:        telemetry.UnreadAnswers.Counter(),
 		meter:         newMeter(s.machine),
 		decoders:      []decoder{{"servers", s.peers}},
 	}
-	m.registry.MustRegister(m.calls, m.renewals, m.predicted, m.leaderChanges, m.commits, m.applies, m.appends, m.commands,
+	m.registry.MustRegister(m.calls, m.renewals, m.predicted, m.leaderChanges, m.commits, m.applies, m.appends, m.commands, m.unread,
 		telemetry.Source(decodingDefs, m.decoding),
 		telemetry.Source(ownDefs, func(emit emitter) { own(s, emit) }),
 		telemetry.Source(stateDefs(), func(emit emitter) { readState(s.machine.Fork(), s.logTime(), emit) }))

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/handshake"
 	"rota/api/httpx"
 	"rota/api/intake"
 	"rota/api/pki"
@@ -200,7 +201,7 @@ func (s *Server) serve() {
 		sandboxes := e2b.New(e2b.Options{API: s.rpc, Templates: s.cfg.E2B})
 		handler, drain = sandboxes.Before(root), sandboxes.Drain
 	}
-	s.http = httpx.NewServer(s.refuseRebound(handler))
+	s.http = s.patience().NewServer(s.refuseRebound(handler))
 	s.http.ErrorLog = s.logger.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})
 	ctx, cancel := context.WithCancel(context.Background())
 	s.http.RegisterOnShutdown(cancel)
@@ -216,6 +217,15 @@ func (s *Server) serve() {
 	s.start(func() { s.lead(ctx) })
 	s.start(func() { s.quote(ctx) })
 	s.start(func() { s.ui.Run(ctx) })
+}
+
+// patience ends answers that are not read.
+func (s *Server) patience() httpx.Patience {
+	complaints := &handshake.Complaints{Logger: s.logger.Named("http")}
+	return httpx.Patience{Max: s.cfg.ReadMax, Over: func(r *http.Request) {
+		s.metrics.unread.Inc()
+		complaints.Unread(r)
+	}}
 }
 
 // uiCounts are the numbers of the charts of the page.

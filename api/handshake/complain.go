@@ -4,15 +4,21 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"rota/api/pki"
 )
 
 // complainEvery keeps a port scanner from filling the disk with warnings.
 const complainEvery = time.Second
+
+// pathBytesMax is how much of a path a warning shows.
+const pathBytesMax = 200
 
 // Complaints are the warnings of a port about its connections.
 type Complaints struct {
@@ -33,12 +39,22 @@ func (c *Complaints) Refused(raw net.Conn, err error) {
 
 // Warn logs a warning, and as a debug message what comes too soon after one.
 func (c *Complaints) Warn(what string, raw net.Conn, err error) {
+	c.warn(what, "peer", raw.RemoteAddr(), "error", err)
+}
+
+// Unread logs that an answer was ended because its client does not read it.
+func (c *Complaints) Unread(r *http.Request) {
+	c.warn("answer ended, since its client does not read it", "peer", r.RemoteAddr, "name", pki.PeerName(r.TLS),
+		"protocol", r.Proto, "path", r.URL.Path[:min(len(r.URL.Path), pathBytesMax)])
+}
+
+func (c *Complaints) warn(what string, args ...any) {
 	now, last := time.Now().UnixNano(), c.last.Load()
 	if now-last < int64(complainEvery) || !c.last.CompareAndSwap(last, now) {
-		c.Logger.Debug(what, "peer", raw.RemoteAddr(), "error", err)
+		c.Logger.Debug(what, args...)
 		return
 	}
-	c.Logger.Warn(what, "peer", raw.RemoteAddr(), "error", err)
+	c.Logger.Warn(what, args...)
 }
 
 // isClosed reports whether the other side, or Close, ended the connection.

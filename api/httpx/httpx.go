@@ -110,8 +110,11 @@ func BaseURL(addr string, withTLS bool) string {
 
 // NewServer returns a server for HTTP/1.1 and HTTP/2, with TLS if its listener
 // yields TLS connections and in plain text otherwise. Requests have no time
-// limit, since streams have none; handlers bound what they read.
-func NewServer(h http.Handler) *http.Server {
+// limit, since streams have none; handlers bound what they read. Clients that do
+// not read their answers are given up: see Patience.
+func NewServer(h http.Handler) *http.Server { return Patience{}.NewServer(h) }
+
+func newServer(h http.Handler) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)

@@ -12,6 +12,9 @@ import (
 // BuildInfo is what every process says of its build.
 var BuildInfo = define(Any, Gauge, "rota_build_info", "1; the labels say which build runs.", "version", "go_version")
 
+// UnreadAnswers counts what package httpx ends.
+var UnreadAnswers = define(Any, Counter, "rota_unread_answers_total", "Answers, streams among them, that were ended because their clients did not read on.")
+
 // NewRegistry returns a registry with what every process tells: its build, and the metrics
 // of Go and of the process.
 func NewRegistry(version string) *prometheus.Registry {

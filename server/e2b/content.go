@@ -23,7 +23,7 @@ const (
 	chunkBytes = 1 << 20
 	// transfersMax bounds the files that are uploaded and downloaded at once.
 	transfersMax = 256
-	// idleMax is how long the other side may neither send nor take anything.
+	// idleMax is how long the other side may send nothing.
 	idleMax = 30 * time.Second
 	// refusedWait is how long the rest of an upload that is refused may take.
 	refusedWait = 5 * time.Second
@@ -84,7 +84,6 @@ func (e *E2B) download(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		return
 	}
-	out := &slowly{w, http.NewResponseController(w), e.idleMax}
 	for at < end {
 		if at != 0 || probe != chunkBytes {
 			resp, err = read(at, min(end-at, chunkBytes))
@@ -93,7 +92,7 @@ func (e *E2B) download(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler) // the file has become shorter: its reader must not take this for all of it
 		}
 		data := resp.Data[:min(uint64(len(resp.Data)), end-at)]
-		if _, err := out.Write(data); err != nil {
+		if _, err := w.Write(data); err != nil {
 			return // its reader is gone, or takes nothing
 		}
 		at += uint64(len(data))

@@ -24,6 +24,7 @@ import (
 	"rota/api/gen/e2b/process"
 	"rota/api/gen/e2b/process/processconnect"
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/httpx"
 )
 
 // refusal is an error as rota's API has them.
@@ -207,20 +208,21 @@ func (s stuckAnswer) Write([]byte) (int, error) {
 }
 
 // SetWriteDeadline ends a write.
-func (s stuckAnswer) SetWriteDeadline(time.Time) error {
-	close(s.late)
+func (s stuckAnswer) SetWriteDeadline(at time.Time) error {
+	if !at.IsZero() {
+		close(s.late)
+	}
 	return nil
 }
 
 // TestListsAreShared: a list whose reader takes nothing is given up, so others get theirs.
 func TestListsAreShared(t *testing.T) {
 	_, _, e := world(t)
-	e.idleMax = 50 * time.Millisecond
 	r := httptest.NewRequest("POST", "/filesystem.Filesystem/ListDir", strings.NewReader(`{"path":"."}`))
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set(sandboxHeader, "t7")
 	w := stuckAnswer{httptest.NewRecorder(), make(chan struct{})}
-	e.ServeHTTP(w, r)
+	httpx.Patience{Max: 50 * time.Millisecond}.NewServer(e).Handler.ServeHTTP(w, r)
 	select {
 	case <-w.late:
 	default:
@@ -421,13 +423,12 @@ func TestSlow(t *testing.T) {
 		c := &cluster{files: map[string]string{"large": strings.Repeat("x", 64<<20)}}
 		e := New(Options{API: c, Templates: DefaultTemplates()})
 		e.idleMax = 50 * time.Millisecond
-		server := httptest.NewUnstartedServer(e)
-		server.EnableHTTP2 = h2
-		if server.Start(); h2 {
-			server.Close()
-			server = httptest.NewUnstartedServer(e)
-			server.EnableHTTP2 = true
+		server := httptest.NewUnstartedServer(nil)
+		server.Config = httpx.Patience{Max: e.idleMax}.NewServer(e)
+		if server.EnableHTTP2 = h2; h2 {
 			server.StartTLS()
+		} else {
+			server.Start()
 		}
 		body, more := io.Pipe()
 		go func() { _, _ = more.Write([]byte("half")) }()

@@ -233,7 +233,6 @@ func (c *call) whole(a *answer) {
 	if a.status == http.StatusOK {
 		c.gen.readWhole(a.body)
 	}
-	c.g.limitWrites(c.rc)
 	_, _ = c.w.Write(a.body) // the client has it, or is gone
 }
 

@@ -234,7 +234,6 @@ func (c *call) refuse(r *refusal) {
 	c.status = r.status
 	if !c.wrote {
 		c.wrote = true
-		c.g.limitWrites(c.rc)
 		r.answer(c.w)
 		return
 	}
@@ -242,9 +241,8 @@ func (c *call) refuse(r *refusal) {
 	_ = c.flush() // the client is gone, or knows
 }
 
-// flush sends the client what is in out. The time for it is bounded: a client that does not read
-// keeps a place in an engine. The time until the next token is not: over HTTP/2 a deadline ends a
-// stream that writes nothing.
+// flush sends the client what is in out. The server bounds the time for it: a client that does not read
+// keeps a place in an engine.
 func (c *call) flush() error {
 	if len(c.out) == 0 {
 		return nil
@@ -261,7 +259,6 @@ func (c *call) flush() error {
 
 // write sends the client something at once.
 func (c *call) write(out []byte) error {
-	c.g.limitWrites(c.rc)
 	_, err := c.w.Write(out)
 	if err == nil {
 		err = c.rc.Flush()
@@ -269,7 +266,6 @@ func (c *call) write(out []byte) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errClientGone, err)
 	}
-	_ = c.rc.SetWriteDeadline(time.Time{}) // as above
 	return nil
 }
 

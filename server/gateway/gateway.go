@@ -102,7 +102,11 @@ func Start(cfg Config) (*Gateway, error) {
 	if conf != nil {
 		l = handshake.Listen(l, conf, g.logger)
 	}
-	g.http = httpx.NewServer(g.handler())
+	complaints := &handshake.Complaints{Logger: g.logger.Named("http")}
+	g.http = httpx.Patience{Max: cfg.ClientTimeout, Over: func(r *http.Request) {
+		g.metrics.unread.Inc()
+		complaints.Unread(r)
+	}}.NewServer(g.handler())
 	// A client that does not read answers no pings either, and has as long for both.
 	g.http.HTTP2.PingTimeout = cfg.ClientTimeout
 	g.http.ErrorLog = g.logger.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})

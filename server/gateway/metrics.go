@@ -18,6 +18,7 @@ type metrics struct {
 	tokens   prometheus.Counter
 	lost     prometheus.Counter
 	aborts   prometheus.Counter
+	unread   prometheus.Counter
 
 	rewardCalls, rewardRetries *prometheus.CounterVec
 }
@@ -32,10 +33,11 @@ func newMetrics(g *Gateway) *metrics {
 		tokens:   telemetry.GatewayTokens.Counter(),
 		lost:     telemetry.GatewayReportsLost.Counter(),
 		aborts:   telemetry.GatewayAborts.Counter(),
+		unread:   telemetry.UnreadAnswers.Counter(),
 
 		rewardCalls: telemetry.GatewayRewardCalls.Counters(), rewardRetries: telemetry.GatewayRewardRetries.Counters(),
 	}
-	m.registry.MustRegister(m.requests, m.moves, m.refused, m.failures, m.tokens, m.lost, m.aborts, m.rewardCalls, m.rewardRetries,
+	m.registry.MustRegister(m.requests, m.moves, m.refused, m.failures, m.tokens, m.lost, m.aborts, m.unread, m.rewardCalls, m.rewardRetries,
 		telemetry.Source([]*telemetry.Def{
 			telemetry.GatewayRequests, telemetry.GatewayRequestBytes, telemetry.GatewayRoutes,
 			telemetry.GatewayWorkers, telemetry.GatewayWatchLive,

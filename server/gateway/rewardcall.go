@@ -108,10 +108,7 @@ func (c *rewardCall) admitted() {
 		return
 	}
 	c.spec = spec
-	rc := http.NewResponseController(c.w)
-	_ = rc.SetWriteDeadline(time.Time{}) // it may wait for a replica
 	answer, no := c.run()
-	c.g.limitWrites(rc)
 	switch {
 	case no != nil && no.status == statusClientGone:
 		c.status = no.status

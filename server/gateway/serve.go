@@ -44,22 +44,7 @@ func (g *Gateway) handler() http.Handler {
 		(&refusal{status: http.StatusNotFound, code: "not_offered",
 			message: fmt.Sprintf("the gateway does not offer %s %s; it offers %s", r.Method, r.URL.Path, offered)}).answer(w)
 	})
-	return g.bounded(mux)
-}
-
-// bounded gives each answer its own time. A connection keeps the deadline of the answer before.
-func (g *Gateway) bounded(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rc := http.NewResponseController(w)
-		g.limitWrites(rc)
-		h.ServeHTTP(w, r)
-		g.limitWrites(rc) // the end of the answer is written when the handler has returned
-	})
-}
-
-// limitWrites begins the time that a client has to read what is written next.
-func (g *Gateway) limitWrites(rc *http.ResponseController) {
-	_ = rc.SetWriteDeadline(time.Now().Add(g.cfg.ClientTimeout)) // not all writers have one
+	return mux
 }
 
 // generate serves one request.
@@ -124,7 +109,6 @@ func (g *Gateway) admitted(w http.ResponseWriter, r *http.Request, e endpoint, s
 		return
 	}
 	c.share = s
-	_ = c.rc.SetWriteDeadline(time.Time{}) // it may wait for a worker
 	c.run()
 	*status = c.status
 }

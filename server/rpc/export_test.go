@@ -29,5 +29,8 @@ func Calls() map[string]protoreflect.MethodDescriptor { return calls() }
 // SetCallsMax lets a server have fewer calls under way.
 func SetCallsMax(s *Server, most int) { s.calls = share.New[string](most) }
 
+// SetContentsMax lets a server have fewer calls with contents of files under way.
+func SetContentsMax(s *Server, most int) { s.contents = share.New[string](most) }
+
 // SetRoutesTick has a server look more often whether those who watch routes are told anything.
 func SetRoutesTick(s *Server, every time.Duration) { s.routesTick = every }

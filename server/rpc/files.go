@@ -15,7 +15,7 @@ import (
 
 // home is where the directory of a trajectory is.
 type home struct {
-	node, addr string
+	node, addr, namespace string
 	// index is that of the state in which the trajectory was open there.
 	index uint64
 	// snapshot is what the trajectory began with; 0: nothing.
@@ -38,7 +38,10 @@ func (s *Server) homeOf(id state.TrajectoryID) (h home, err error) {
 			return
 		}
 		n := st.Node(t.Node) // there is one: an invariant of state
-		h = home{n.Name, n.Address, st.Meta().Applied, uint64(t.Snapshot)}
+		h = home{node: n.Name, addr: n.Address, index: st.Meta().Applied, snapshot: uint64(t.Snapshot)}
+		if ns := st.Namespace(t.Namespace); ns != nil {
+			h.namespace = ns.Name
+		}
 	})
 	return h, err
 }
@@ -56,6 +59,9 @@ func onHome[C, Req, Resp any](ctx context.Context, s *Server, trajectory uint64,
 	h, err := s.homeOf(state.TrajectoryID(trajectory))
 	if err != nil {
 		return nil, err
+	}
+	if f := s.takeContents(ctx, h.namespace); f != nil {
+		return nil, f
 	}
 	out, info := connect.NewClientContext(ctx)
 	info.RequestHeader().Set(httpx.IndexHeader, strconv.FormatUint(h.index, 10))

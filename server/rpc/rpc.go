@@ -171,6 +171,7 @@ type Server struct {
 	census          census
 	access          *accessCache
 	calls           *share.Slots[string] // by caller
+	contents        *share.Slots[string] // by namespace
 	strangers       strangers
 	repeats         seen       // in the audit log
 	keyring         sync.Mutex // is held while gossip keys change
@@ -191,10 +192,10 @@ type Server struct {
 // New returns the handler of all services but those between servers, with
 // health and reflection.
 func New(deps Deps) *Server {
-	s := &Server{Deps: deps, Clients: intake.NewBudget(clientsDecodingMax), Agents: intake.NewBudget(agentsDecodingMax), files: intake.NewBudget(filesDecodingMax), access: newAccessCache(), calls: share.New[string](callsMax), routesTick: progressInterval}
+	s := &Server{Deps: deps, Clients: intake.NewBudget(clientsDecodingMax), Agents: intake.NewBudget(agentsDecodingMax), files: intake.NewBudget(filesDecodingMax), access: newAccessCache(), calls: share.New[string](callsMax), contents: share.New[string](contentsMax), routesTick: progressInterval}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	mux := http.NewServeMux()
-	mount := func(path string, h http.Handler) { mux.Handle(path, intake.Handler(h, s.limits(path))) }
+	mount := func(path string, h http.Handler) { mux.Handle(path, withContents(intake.Handler(h, s.limits(path)))) }
 	options := []connect.HandlerOption{
 		codec.ForHandler(),
 		intake.ForHandler(),

@@ -7,13 +7,8 @@ import (
 	"time"
 )
 
-const (
-	// livePeriod is how often an open page is drawn anew.
-	livePeriod = 2 * time.Second
-	// liveWriteMax is how long a reader may take for one event. One that takes none must not keep a
-	// place of those that there are for open pages.
-	liveWriteMax = 30 * time.Second
-)
+// livePeriod is how often an open page is drawn anew.
+const livePeriod = 2 * time.Second
 
 // sessionEnded is what an open page shows when its session is over.
 const sessionEnded = `<p class="error" role="alert">You are not logged in. <a href="` + loginPath + `">Log in</a>.</p>`
@@ -34,7 +29,6 @@ func (u *UI) serveLive(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	defer func() { _ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) }()
 	if u.stranger(r) {
 		u.endSession(w, r)
 		return
@@ -89,7 +83,8 @@ func (u *UI) serveLive(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sendEvent sends one event. Without a name it is a comment that keeps the connection open.
+// sendEvent sends one event. Without a name it is a comment that keeps the connection open. The server
+// gives up a reader that takes none.
 func sendEvent(w http.ResponseWriter, name string, html []byte) error {
 	var out bytes.Buffer
 	if name == "" {
@@ -104,10 +99,8 @@ func sendEvent(w http.ResponseWriter, name string, html []byte) error {
 		}
 		out.WriteByte('\n')
 	}
-	control := http.NewResponseController(w)
-	_ = control.SetWriteDeadline(time.Now().Add(liveWriteMax)) // a writer without deadlines is one of a test
 	if _, err := w.Write(out.Bytes()); err != nil {
 		return err
 	}
-	return control.Flush()
+	return http.NewResponseController(w).Flush()
 }

@@ -161,22 +161,71 @@ func (a *app) logs(ctx context.Context, c *client.Client, req *rotav1.ReadAction
 }
 
 // readOutput reads output to its end. Where unless returns true for an error of the first message, the
-// reading is not tried again.
+// reading is not tried again. A stream that breaks after its first message is opened again where it was:
+// servers end a stream that nobody reads, and a pager reads when its user does.
 func readOutput(ctx context.Context, c *client.Client, req *rotav1.ReadActionOutputRequest, sink chunkSink, unless func(error) bool) error {
+	r := &outputReader{req: proto.CloneOf(req), sink: sink, next: map[rotav1.OutputStream]uint64{}}
+	for {
+		before := r.bytes
+		err := r.read(ctx, c, unless)
+		if err == nil || sink.failed() != nil || r.bytes == before || !lostConnection(err) {
+			return err
+		}
+		r.goOn()
+	}
+}
+
+// outputReader reads the output of one attempt.
+type outputReader struct {
+	req   *rotav1.ReadActionOutputRequest
+	sink  chunkSink
+	next  map[rotav1.OutputStream]uint64 // where the next piece of each stream begins
+	bytes uint64                         // that were written to the sink
+}
+
+// read opens the stream and reads what comes.
+func (r *outputReader) read(ctx context.Context, c *client.Client, unless func(error) bool) error {
 	stream, m, err := client.FirstUnless(ctx, c, func(ctx context.Context) (*connect.ServerStreamForClient[rotav1.ReadActionOutputResponse], error) {
-		return c.Actions.ReadActionOutput(ctx, req)
+		return c.Actions.ReadActionOutput(ctx, r.req)
 	}, unless)
 	if err != nil {
 		return err
 	}
 	defer stream.Close()
 	for more := m != nil; more; more = stream.Receive() {
-		sink.write(stream.Msg().Chunk)
-		if err := sink.failed(); err != nil {
+		r.write(stream.Msg().GetChunk())
+		if err := r.sink.failed(); err != nil {
 			return err
 		}
 	}
 	return stream.Err()
+}
+
+// write passes on what is new of a piece.
+func (r *outputReader) write(chunk *rotav1.OutputChunk) {
+	if chunk == nil {
+		return
+	}
+	end := chunk.Offset + uint64(len(chunk.Data))
+	if next := r.next[chunk.Stream]; chunk.Offset < next {
+		chunk.Data = chunk.Data[min(next-chunk.Offset, uint64(len(chunk.Data))):]
+		chunk.Offset = next
+	}
+	if len(chunk.Data) == 0 {
+		return
+	}
+	r.sink.write(chunk)
+	r.req.Attempt, r.next[chunk.Stream] = chunk.Attempt, end
+	r.bytes += uint64(len(chunk.Data))
+}
+
+// goOn asks for what has not come. What begins at a time has no offsets, and comes again.
+func (r *outputReader) goOn() {
+	if r.req.Since != nil {
+		return
+	}
+	r.req.StdoutOffset = max(r.req.StdoutOffset, r.next[rotav1.OutputStream_OUTPUT_STREAM_STDOUT])
+	r.req.StderrOffset = max(r.req.StderrOffset, r.next[rotav1.OutputStream_OUTPUT_STREAM_STDERR])
 }
 
 // outputSink writes the two streams of an action to those of this process. What it cannot write ends
