@@ -44,9 +44,13 @@ func (x *execution) divideNode(id state.NodeID) {
 		return
 	}
 	d := sched.Divide(x.s, n)
-	x.budget -= 1 + d.Examined + len(d.Resizes)
+	x.budget -= 1 + d.Examined + len(d.Share) + len(d.Resizes)
+	x.shareCores(id, d.Share)
 	for _, r := range d.Resizes {
-		x.resize(r)
+		x.resize(id, r)
+	}
+	if len(d.Share) > 0 {
+		x.nodeFreed(x.s.Node(id))
 	}
 	m := *x.s.Node(id)
 	m.DivideAt = d.Again
@@ -67,10 +71,14 @@ func (x *execution) divideLater(n *state.Node, at int64) {
 	}
 }
 
-// resize gives a running attempt other cores, its anchor among them.
-func (x *execution) resize(r sched.Resize) {
+// resize gives a running attempt of a node other cores, its anchor among them.
+func (x *execution) resize(id state.NodeID, r sched.Resize) {
+	n := *x.s.Node(id)
+	if r.Attempt == nil {
+		x.resizeShared(n, r.Cores)
+		return
+	}
 	t := *r.Attempt
-	n := *x.s.Node(t.Node)
 	free := n.Free.Union(t.Cores)
 	state.Assert(t.Least > 0 && r.Cores.Minus(free) == state.CoreSet{} && r.Cores.Len() >= int(t.Least) && r.Cores.Has(int(t.Anchor)),
 		"cores of node %s that action %d is to go on with are not free, or too few", n.Name, t.Action)

@@ -58,6 +58,7 @@ func (x *execution) registerNode(c *logv1.RegisterNode) *logv1.Result {
 	row.RegisteredAt = x.now()
 	if x.s.Meta().Level >= sched.LevelResizing {
 		row.Resizes, row.CacheBytes, row.Containers = c.Resizes, c.CacheBytes, c.Containers
+		row.ShareAfterNS = max(0, c.ShareAfterNs)
 	}
 	if goesOn {
 		return x.refreshNode(old, row)
@@ -181,8 +182,10 @@ func (x *execution) refreshNode(old, row *state.Node) *logv1.Result {
 		old = x.fixAttempts(old)
 	}
 	n := *old
+	n.Spare -= n.SharedSpare()
 	n.Address, n.Runtime, n.Labels, n.Resizes = row.Address, row.Runtime, row.Labels, row.Resizes
-	n.CacheBytes, n.Containers = row.CacheBytes, row.Containers
+	n.CacheBytes, n.Containers, n.ShareAfterNS = row.CacheBytes, row.Containers, row.ShareAfterNS
+	n.Spare += n.SharedSpare()
 	x.s.PutNode(&n)
 	x.endChanged(n.ID)
 	x.dirtyNodes.add(n.ID)
@@ -207,7 +210,7 @@ func (x *execution) fixAttempts(n *state.Node) *state.Node {
 		}
 	}
 	m := *n
-	m.Spare, m.DivideAt = 0, 0
+	m.Spare, m.DivideAt = m.SharedSpare(), 0
 	x.s.PutNode(&m)
 	return &m
 }

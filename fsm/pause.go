@@ -152,6 +152,9 @@ func (x *execution) reportFrozen(c *logv1.ReportFrozen) *logv1.Result {
 		if at.Least > 0 {
 			at.Width = at.Least
 		}
+		if at.Shares {
+			at.Width = 1
+		}
 		x.backToNode(&at)
 		at.Ice = state.IceFrozen
 		x.s.PutAttempt(&at)
@@ -169,14 +172,15 @@ func (x *execution) backToNode(at *state.Attempt) {
 	if at.Ice == state.IceThawing {
 		n.Thawing--
 	}
+	shared := x.sharesNoMore(&n, at)
 	x.s.PutNode(&n)
 	x.mayHoldMore(x.s.Action(at.Action).Namespace)
 	x.dirtyNodes.add(n.ID)
 	x.nodeFreed(&n)
-	x.divides(&n, at.Cores)
+	x.divides(&n, at.Cores.Union(shared))
 	x.coresFreed(&n)
 	at.CoreNS, at.ResizedAt = at.Used(x.now()), x.now()
-	at.Cores = state.CoreSet{}
+	at.Cores, at.Shares = state.CoreSet{}, false
 }
 
 // held reports whether new work of a trajectory waits until it is resumed.
@@ -266,7 +270,7 @@ func (x *execution) thawOn(n *state.Node) {
 		take := sched.Thaw(x.s, x.s.Node(n.ID), t)
 		x.budget -= take.Examined
 		for _, r := range take.Resizes {
-			x.resize(r)
+			x.resize(n.ID, r)
 		}
 		if take.Cores == (state.CoreSet{}) {
 			return // it comes before the others

@@ -171,6 +171,7 @@ func (x *execution) pass(q state.Queue) (more bool) {
 		d, ok := p.Next()
 		x.budget -= 1 + p.Examined() - before // a decision costs as much again to carry out
 		if !ok {
+			x.sharesLate(q)
 			return false
 		}
 		if d.Start != nil && d.Start.Queue() != q {

@@ -14,7 +14,7 @@ import (
 // of a node.
 func (x *execution) grant(d sched.Decision) {
 	for _, r := range d.Resize {
-		x.resize(r)
+		x.resize(d.Node.ID, r)
 	}
 	a, cores := x.unreserve(d.Start), d.Cores
 	n := x.s.Node(d.Node.ID)
@@ -78,6 +78,7 @@ func (x *execution) release(t *state.Attempt) {
 	if t.Ice == state.IceThawing {
 		n.Thawing--
 	}
+	shared := x.sharesNoMore(&n, t)
 	x.releaseGPUs(&n, t)
 	x.s.PutNode(&n)
 	x.countAttempt(t)
@@ -85,7 +86,7 @@ func (x *execution) release(t *state.Attempt) {
 	x.s.DeleteAttempt(t.Action)
 	x.dirtyNodes.add(n.ID)
 	x.nodeFreed(&n)
-	x.divides(&n, t.Cores)
+	x.divides(&n, t.Cores.Union(shared))
 	x.membersFreed(&n, t.Chunk)
 	x.coresFreed(&n)
 	if t.Reserved > 0 {

@@ -6,7 +6,8 @@ import (
 	"rota/sched/scale"
 )
 
-// Resize gives an attempt that runs other cores. It keeps its anchor.
+// Resize gives an attempt that runs other cores. It keeps its anchor. Without an attempt, it changes
+// the cores that attempts of the node share.
 type Resize struct {
 	Attempt *state.Attempt
 	Cores   state.CoreSet
@@ -29,6 +30,8 @@ func DivideAt(n *state.Node) int64 { return n.DividedAt + divideEveryNS }
 
 // Division is what is to be done about the cores of a node.
 type Division struct {
+	// Share are attempts that give up their cores before the resizes, and share those of the node.
+	Share []*state.Attempt
 	// Resizes come in the order in which they can be done: those that shrink first.
 	Resizes []Resize
 	// Again is a log time at which the node is to be divided again, if nothing happens
@@ -45,11 +48,11 @@ type Division struct {
 func Divide(v *state.State, n *state.Node) Division {
 	d := division{demands: demands{view: v}, node: n, now: v.Meta().Now}
 	examined := d.collect()
-	if len(d.shares) == 0 {
-		return Division{Examined: examined}
+	d.join()
+	if len(d.shares) > 0 || d.sharing() > 0 {
+		d.arrange()
 	}
-	d.arrange()
-	return Division{Resizes: d.resizes(), Again: d.again(), Examined: examined}
+	return Division{Share: d.joins, Resizes: d.resizes(), Again: d.again(), Examined: examined}
 }
 
 // division is one look at a node. It runs for every action that starts or ends on the node:
@@ -59,8 +62,12 @@ type division struct {
 	node    *state.Node
 	now     int64
 	shares  []share // of those that can be resized, by action
-	cores   int     // theirs and the free ones
+	cores   int     // theirs, the free ones and those that are shared
 	resized int     // how many of them change
+	old     []share // of those that may share cores
+	joins   []*state.Attempt
+	shared  int   // how many cores are to be shared
+	oldAt   int64 // when the next attempt may share cores; 0: none will
 	narrow  bool    // one has fewer cores than it could use
 	limited bool    // the limit of its namespace keeps one from more
 	took    [tookMax]took
@@ -76,11 +83,14 @@ type share struct {
 
 // collect finds the attempts that can be resized, and returns how many it looked at.
 func (d *division) collect() (examined int) {
-	d.cores = d.node.Free.Len()
+	d.cores = d.node.Free.Len() + d.node.Shared.Len()
 	d.shares = make([]share, 0, min(d.node.Running, scale.CandidatesMax))
 	d.view.Attempts(d.node.ID, func(t *state.Attempt) bool {
 		examined++
-		if t.Least > 0 && !t.Stop && t.Ice == state.IceNone {
+		if at := d.node.ShareAt(t); at > 0 {
+			d.ages(t, at)
+		}
+		if t.Least > 0 && !t.Shares && !t.Stop && t.Ice == state.IceNone {
 			has := t.Cores.Len()
 			d.shares = append(d.shares, share{attempt: t, action: d.view.Action(t.Action), has: has})
 			d.cores += has
@@ -96,13 +106,17 @@ func (d *division) arrange() {
 	for i := range d.shares {
 		worth[i] = d.worth(&d.shares[i])
 	}
-	var arranger scale.Arranger
-	arranger.OnLine(d.cores, worth, 1)
-	for i := range d.shares {
-		s := &d.shares[i]
-		s.to = int(arranger.DoP(i))
+	own := d.cores - d.reserveShared()
+	if len(worth) > 0 {
+		var arranger scale.Arranger
+		arranger.OnLine(own, worth, 1)
+		for i := range d.shares {
+			s := &d.shares[i]
+			s.to = int(arranger.DoP(i))
+		}
 	}
 	d.keepLimits()
+	d.share(own)
 	for i := range d.shares {
 		s := &d.shares[i]
 		d.narrow = d.narrow || s.to < int(s.action.CoresMax)
@@ -260,10 +274,14 @@ func meanWidth(t *state.Attempt, has int, now int64) int32 {
 
 // resizes turns widths into cores: first those that give some up, then those that get some.
 func (d *division) resizes() []Resize {
-	if d.resized == 0 {
+	shared := d.sharedChanges()
+	if d.resized == 0 && !shared {
 		return nil
 	}
-	free, out := d.node.Free, make([]Resize, 0, d.resized)
+	free, out := d.node.Free, make([]Resize, 0, d.resized+1)
+	for _, t := range d.joins {
+		free = free.Union(t.Cores)
+	}
 	for i := range d.shares {
 		s := &d.shares[i]
 		if t := s.attempt; s.to < s.has {
@@ -271,6 +289,11 @@ func (d *division) resizes() []Resize {
 			free = free.Union(t.Cores.Minus(kept))
 			out = append(out, Resize{t, kept})
 		}
+	}
+	if shared {
+		cores := d.sharedCores(free)
+		free = free.Union(d.node.Shared).Minus(cores)
+		out = append(out, Resize{Cores: cores})
 	}
 	for i := range d.shares {
 		s := &d.shares[i]
@@ -286,6 +309,14 @@ func (d *division) resizes() []Resize {
 // again returns when the division may be another one only because time has passed, or because a
 // namespace holds less elsewhere.
 func (d *division) again() int64 {
+	at, old := d.divideAgain(), d.shareAgain()
+	if at == 0 || old != 0 && old < at {
+		return old
+	}
+	return at
+}
+
+func (d *division) divideAgain() int64 {
 	switch {
 	case !d.narrow || len(d.shares) < 2 && !d.limited:
 		return 0
@@ -303,7 +334,10 @@ func (d *division) again() int64 {
 // one that has the most to spare then. The division that follows makes it good. It returns
 // how many attempts it looked at.
 func reclaim(v *state.State, n *state.Node, cores int) (out []Resize, freed state.CoreSet, examined int) {
-	spare := make([]int, 0, n.Running)
+	spare := make([]int, 0, n.Running+1)
+	if more := n.SharedSpare(); more > 0 {
+		out, spare = append(out, Resize{}), append(spare, int(more))
+	}
 	v.Attempts(n.ID, func(t *state.Attempt) bool {
 		if examined++; t.Spare() > 0 {
 			out = append(out, Resize{Attempt: t})
@@ -323,12 +357,17 @@ func reclaim(v *state.State, n *state.Node, cores int) (out []Resize, freed stat
 	kept := out[:0]
 	for i, r := range out {
 		t := r.Attempt
-		if spare[i] == int(t.Spare()) {
+		switch {
+		case t == nil && spare[i] == int(n.SharedSpare()) || t != nil && spare[i] == int(t.Spare()):
 			continue
+		case t == nil:
+			r.Cores = narrowShared(n, state.SharedLeast(n.Sharing)+spare[i])
+			freed = freed.Union(n.Shared.Minus(r.Cores))
+		default:
+			dops := DoPSetOf(v.Action(t.Action))
+			r.Cores = place.Narrowed(n.NUMA, t.Cores, int(t.Anchor), dops.AtMost(int(t.Least)+spare[i]))
+			freed = freed.Union(t.Cores.Minus(r.Cores))
 		}
-		dops := DoPSetOf(v.Action(t.Action))
-		r.Cores = place.Narrowed(n.NUMA, t.Cores, int(t.Anchor), dops.AtMost(int(t.Least)+spare[i]))
-		freed = freed.Union(t.Cores.Minus(r.Cores))
 		kept = append(kept, r)
 	}
 	return kept, freed, examined

@@ -22,31 +22,60 @@ func (c CPUs) plus(others CPUs) CPUs {
 	return slices.Compact(out)
 }
 
-// free reports whether no attempt may run on a CPU and have it to itself.
-func (t *table) free(cpu int) bool { return t.held[cpu] == 0 }
+// users are the attempts that may run on a CPU: those that have it to themselves, or are to leave it, and
+// those that share it.
+type users struct{ own, share int }
 
-// available reports whether all CPUs are free.
-func (t *table) available(cpus CPUs) bool {
-	return !slices.ContainsFunc(cpus, func(cpu int) bool { return !t.free(cpu) })
+// use counts an attempt more, or one less, as a user of CPUs.
+func (t *table) use(a *attempt, cpus CPUs, more int) {
+	for _, cpu := range cpus {
+		u := t.held[cpu]
+		if a.shares {
+			u.share += more
+		} else {
+			u.own += more
+		}
+		if u == (users{}) {
+			delete(t.held, cpu)
+		} else {
+			t.held[cpu] = u
+		}
+	}
+}
+
+// share notes whether an attempt shares CPUs with others.
+func (t *table) share(a *attempt, shares bool) {
+	if a.shares != shares {
+		t.use(a, a.holds, -1)
+		a.shares = shares
+		t.use(a, a.holds, 1)
+	}
+}
+
+// free reports whether an attempt may begin to run on a CPU: nobody does, or only those that share it
+// with this one.
+func (t *table) free(a *attempt, cpu int) bool {
+	u := t.held[cpu]
+	return u.own == 0 && (a.shares || u.share == 0)
+}
+
+// available reports whether all CPUs that an attempt is to have are free.
+func (t *table) available(a *attempt) bool {
+	return !slices.ContainsFunc(a.wants, func(cpu int) bool { return !t.free(a, cpu) })
 }
 
 // hold notes that an attempt may run on these CPUs, beside those that it holds.
 func (t *table) hold(a *attempt, cpus CPUs) {
 	more := cpus.without(a.holds)
-	for _, cpu := range more {
-		t.held[cpu]++
-	}
+	t.use(a, more, 1)
 	a.holds = a.holds.plus(more)
 }
 
 // keep notes that an attempt runs on none but these of the CPUs that it holds.
 func (t *table) keep(a *attempt, cpus CPUs) {
-	for _, cpu := range a.holds.without(cpus) {
-		if t.held[cpu]--; t.held[cpu] == 0 {
-			delete(t.held, cpu)
-		}
-	}
-	a.holds = a.holds.without(a.holds.without(cpus))
+	less := a.holds.without(cpus)
+	t.use(a, less, -1)
+	a.holds = a.holds.without(less)
 }
 
 // resizeAgain is how long a change of CPUs waits that was not answered well.
@@ -81,18 +110,18 @@ func (p *Plan) change(a *attempt) {
 	more := a.wants.without(a.holds)
 	next := a.wants.without(more)
 	for _, cpu := range more {
-		if p.table.free(cpu) {
+		if p.table.free(a, cpu) {
 			next = next.plus(CPUs{cpu})
 		}
 	}
 	// The servers always leave an attempt the first CPU that it was started on, so it never
-	// waits for all. If they did not, it would wait.
+	// waits for all. One that begins to share waits at most for those that leave the shared CPUs.
 	if len(next) == 0 || !a.unsure && slices.Equal(next, a.holds) {
 		return
 	}
 	p.table.hold(a, next)
 	a.resizing = next
-	p.add(Resize{p.link.connection, a.key, next})
+	p.add(Resize{p.link.connection, a.key, next, a.shares})
 }
 
 // Resized tells that a change of CPUs was done, or that it is not known whether it was.

@@ -13,6 +13,8 @@ type Assignment struct {
 	// CPUs that it has to itself. They may change while it runs. None: it shares those of
 	// the node.
 	CPUs CPUs
+	// Shares: it does not have them to itself, but shares them with others of which that is said.
+	Shares bool
 	// Freeze is the pause that it is to be frozen for; 0: it runs.
 	Freeze uint32
 	// Engine that has to be ready before it starts; the zero value: none.
@@ -100,8 +102,9 @@ func (p *Plan) want(as Assignment) {
 			a.exit = lostExit(a)
 		}
 	}
-	t.askew = t.askew || !slices.Equal(a.wants, as.CPUs) || a.ice.pause != as.Freeze
+	t.askew = t.askew || !slices.Equal(a.wants, as.CPUs) || a.shares != as.Shares || a.ice.pause != as.Freeze
 	a.ice.pause = as.Freeze
+	t.share(a, as.Shares)
 	a.named, a.wants, a.engine, a.gpus = t.round, as.CPUs, as.Engine, as.GPUs
 	if !p.link.resizes && a.phase.live() && len(a.holds) == 0 { // the supervisor does not tell
 		t.hold(a, as.CPUs)

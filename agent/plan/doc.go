@@ -32,6 +32,11 @@
 // The servers leave an attempt the first CPU that it was started on. Otherwise two attempts
 // that want each other's only CPU would wait for ever.
 //
+// Attempts that have run for long may share CPUs (docs/scheduling.md, "Shared cores"). One that is to
+// share leaves its own CPUs for the shared ones when those that had these have left. Until it shares
+// no more it may run beside others that share, and nobody else does. The servers leave them one CPU as
+// long as any shares.
+//
 // # Pauses
 //
 // An attempt of a paused trajectory is frozen, and holds no CPU then. That is reported, so that the

@@ -153,12 +153,12 @@ func (p *Plan) start(now int64) {
 		case a.phase != accepted || a.key.Incarnation != p.table.incarnation:
 		case now < a.notBefore:
 			p.callAt(a.notBefore)
-		case !p.table.available(a.wants): // somebody is to leave them first
+		case !p.table.available(a): // somebody is to leave them first
 		case !p.served(a): // its engine was ready, or none left its GPUs, when it was accepted
 		default:
 			a.phase = starting
 			p.table.hold(a, a.wants)
-			p.add(Start{p.link.connection, a.key, a.work, a.wants, p.engines[a.engine].URL})
+			p.add(Start{p.link.connection, a.key, a.work, a.wants, a.shares, p.engines[a.engine].URL})
 		}
 	})
 }

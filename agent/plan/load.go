@@ -4,7 +4,7 @@ package plan
 type Load struct {
 	// Attempts counts those that the agent knows, by PhaseNames.
 	Attempts [len(PhaseNames)]int
-	// Cores are those that attempts which start or run have to themselves.
+	// Cores are those that attempts which start or run have to themselves, or share.
 	Cores int
 	// LeaseNS is how long the lease lasts yet; 0: there is none.
 	LeaseNS int64
@@ -18,6 +18,7 @@ var PhaseNames = [...]string{"wanted", "accepted", "starting", "running", "ended
 // Load returns what the agent does at a time.
 func (p *Plan) Load(now int64) Load {
 	l := Load{
+		Cores:      len(p.table.held),
 		LeaseNS:    max(0, p.session.lease.Held(now)-now),
 		Registered: p.session.stage == open, Connected: p.link.connected,
 	}
@@ -26,9 +27,6 @@ func (p *Plan) Load(now int64) Load {
 			continue
 		}
 		l.Attempts[a.phase]++
-		if a.phase.live() {
-			l.Cores += len(a.holds)
-		}
 	}
 	return l
 }

@@ -54,17 +54,20 @@ type Start struct {
 	Work any
 	// CPUs are those that it has to itself. They may be others than when Work was made.
 	CPUs CPUs
+	// Shares: others that share them, too, may run on these CPUs.
+	Shares bool
 	// EngineURL is the address of the engine that it asked for; empty: for none.
 	EngineURL string
 }
 
-// Resize gives a running attempt these CPUs to itself and no others. It is answered once,
-// with Resized.
+// Resize gives a running attempt these CPUs and no others: to itself, or beside others that share
+// them. It is answered once, with Resized.
 type Resize struct {
 	// Connection is the number of the connection that it is for.
 	Connection int
 	Key        Key
 	CPUs       CPUs
+	Shares     bool
 }
 
 // Kill ends an attempt. Its end is told with Exited.

@@ -57,6 +57,8 @@ type attempt struct {
 	// wants are the CPUs that it is to have, holds those on which it may run that it has to
 	// itself: none until it is started.
 	wants, holds CPUs
+	// shares: these are not its own, but shared with others that do so.
+	shares bool
 	// resizing are those to which a change is under way; nil: none is. unsure says that the
 	// last one may have been done or not. It is tried again at resizeAt.
 	resizing CPUs
@@ -72,8 +74,8 @@ type table struct {
 	attempts []*attempt
 	byKey    map[Key]*attempt
 	byAction map[uint64][]*attempt
-	// held counts the attempts that may run on a CPU and have it to themselves.
-	held map[int]int
+	// held counts the attempts that may run on a CPU.
+	held map[int]users
 	// askew: some attempt may hold other CPUs than it is to have.
 	askew bool
 	// incarnation that may run attempts and whose ends are reported; 0 before the
@@ -88,7 +90,7 @@ type table struct {
 }
 
 func newTable() table {
-	return table{byKey: map[Key]*attempt{}, byAction: map[uint64][]*attempt{}, held: map[int]int{}}
+	return table{byKey: map[Key]*attempt{}, byAction: map[uint64][]*attempt{}, held: map[int]users{}}
 }
 
 func (t *table) add(a *attempt) {

@@ -55,7 +55,7 @@ func (s *State) checkNodes() (err error) {
 }
 
 func (s *State) checkNode(n *Node) error {
-	held, reserved, running, spare, thawing := CoreSet{}, uint64(0), uint32(0), uint32(0), uint32(0)
+	held, reserved, running, spare, thawing, sharing := n.Shared, uint64(0), uint32(0), n.SharedSpare(), uint32(0), uint32(0)
 	var err error
 	s.Attempts(n.ID, func(a *Attempt) bool {
 		switch {
@@ -70,6 +70,9 @@ func (s *State) checkNode(n *Node) error {
 		running++
 		if a.Ice == IceThawing {
 			thawing++
+		}
+		if a.Shares {
+			sharing++
 		}
 		return err == nil
 	})
@@ -107,7 +110,7 @@ func (s *State) checkNode(n *Node) error {
 	case n.ReservedFor != 0 && (s.Action(n.ReservedFor) == nil || s.Action(n.ReservedFor).ReservedOn != n.ID):
 		return fmt.Errorf("node %s is reserved for action %d, which does not know", n.Name, n.ReservedFor)
 	}
-	return cmp.Or(s.checkThawing(n, thawing), s.checkWithheld(n), s.checkGPUs(n), s.checkGPUHealth(n))
+	return cmp.Or(n.checkShared(sharing), s.checkThawing(n, thawing), s.checkWithheld(n), s.checkGPUs(n), s.checkGPUHealth(n))
 }
 
 // endLater reports whether a teardown goes on in a later entry.
@@ -151,9 +154,11 @@ func (s *State) checkAttempts() (err error) {
 		switch {
 		case a == nil || a.State != ActionRunning || s.Node(at.Node) == nil:
 			err = fmt.Errorf("attempt %d of action %d on node %d is of no running action, or the node does not exist", at.Number, at.Action, at.Node)
-		case at.Ice <= IceWanted && (at.Cores == CoreSet{}) != (a.CoresMin == 0):
+		case at.Shares && (at.Cores != CoreSet{} || at.Ice > IceWanted || at.Least > 1):
+			err = fmt.Errorf("attempt %d of action %d shares cores, has %v to itself, and may do with %d", at.Number, at.Action, at.Cores.Slice(), at.Least)
+		case at.Ice <= IceWanted && !at.Shares && (at.Cores == CoreSet{}) != (a.CoresMin == 0):
 			err = fmt.Errorf("attempt %d of action %d holds cores %v, it asks for %d at least", at.Number, at.Action, at.Cores.Slice(), a.CoresMin)
-		case at.Ice <= IceWanted && at.Least != 0 && (at.Least != a.CoresMin || !a.Resizable() || at.Cores.Len() < int(at.Least) || !at.Cores.Has(int(at.Anchor))):
+		case at.Ice <= IceWanted && at.Least != 0 && !at.Shares && (at.Least != a.CoresMin || !a.Resizable() || at.Cores.Len() < int(at.Least) || !at.Cores.Has(int(at.Anchor))):
 			err = fmt.Errorf("attempt %d of action %d holds cores %v, and may not lose %d of them and core %d", at.Number, at.Action, at.Cores.Slice(), at.Least, at.Anchor)
 		case (at.Chunk.Units != 0) != (a.GPUs() != nil) || at.Bandwidth != a.Bandwidth():
 			err = fmt.Errorf("attempt %d of action %d holds chunk %+v and %d bit/s", at.Number, at.Action, at.Chunk, at.Bandwidth)

@@ -153,6 +153,13 @@ type Node struct {
 	// Thawing counts the attempts on it that wait for cores to go on with after a pause. While
 	// there are any, no core is free or to spare.
 	Thawing uint32
+	// ShareAfterNS is the age from which attempts on it may share cores when others wait for
+	// cores; 0: each core has one user. Shared are the cores that Sharing attempts share, with
+	// SharedAnchor among them as long as there are any. See sharedcores.go.
+	ShareAfterNS int64
+	Shared       CoreSet
+	Sharing      uint32
+	SharedAnchor uint32
 }
 
 // Available returns how many cores the node can give to an attempt that starts: those that
@@ -384,6 +391,8 @@ type Attempt struct {
 	Ice   Ice
 	Pause uint32
 	Width uint32
+	// Shares: it has no cores to itself, and runs on those that its node has shared.
+	Shares bool
 }
 
 // Ice is how far an attempt is frozen.
@@ -409,15 +418,20 @@ const (
 // Spare returns how many of its cores can be taken from it. From one that is being frozen none are: it
 // gives all of them back soon, and a change would only put that off.
 func (r *Attempt) Spare() uint32 {
-	if r.Least == 0 || r.Ice != IceNone {
+	if r.Least == 0 || r.Ice != IceNone || r.Shares {
 		return 0
 	}
 	return uint32(r.Cores.Len()) - r.Least
 }
 
-// Used returns what it has had of cores until a log time, in core nanoseconds.
+// Used returns what it has had of cores until a log time, in core nanoseconds. What it shares counts as
+// the least that it has of that: SharersPerCore of them have one core.
 func (r *Attempt) Used(now int64) uint64 {
-	return r.CoreNS + uint64(r.Cores.Len())*uint64(max(0, now-max(r.StartedAt, r.ResizedAt)))
+	since := uint64(max(0, now-max(r.StartedAt, r.ResizedAt)))
+	if r.Shares {
+		return r.CoreNS + since/SharersPerCore
+	}
+	return r.CoreNS + uint64(r.Cores.Len())*since
 }
 
 // Verb says which kind of request an ID was used for.

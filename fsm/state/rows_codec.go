@@ -57,6 +57,10 @@ func (r *Node) code(c *codec) {
 	trailing(c, &r.Alone, (*codec).flag)
 	trailing(c, &r.Containers, (*codec).flag)
 	trailing(c, &r.Thawing, number)
+	trailing(c, &r.ShareAfterNS, signed)
+	trailing(c, &r.Shared, (*codec).cores)
+	trailing(c, &r.Sharing, number)
+	trailing(c, &r.SharedAnchor, number)
 }
 
 func (r *Trajectory) code(c *codec) {
@@ -162,6 +166,7 @@ func (r *Attempt) code(c *codec) {
 	trailing(c, &r.Ice, number)
 	trailing(c, &r.Pause, number)
 	trailing(c, &r.Width, number)
+	trailing(c, &r.Shares, (*codec).flag)
 }
 
 func (r *Request) code(c *codec) {

@@ -188,7 +188,7 @@ func (a *agent) ask(step plan.Step) {
 	case plan.Start:
 		delay = a.n.delay(luckSupervisor+step.Key.Action, 100*microsecond, 5*millisecond)
 		a.starts = append(a.starts, step)
-		order = func() { a.started(step, s.start(step.Key, step.Work.(Assigned), step.CPUs)) }
+		order = func() { a.started(step, s.start(step)) }
 	case plan.Kill:
 		if a.n.opts.Flaws.KeepOld && step.Reason == plan.ReasonNodeLost {
 			a.hear(func(a *agent) { a.exited(plan.Exit{Key: step.Key, Reason: step.Reason}) })
@@ -198,7 +198,7 @@ func (a *agent) ask(step plan.Step) {
 	case plan.Resize:
 		delay = a.n.delay(luckResize+step.Key.Action, 100*microsecond, 5*millisecond)
 		order = func() {
-			done := s.resize(step.Key, step.CPUs)
+			done := s.resize(step)
 			a.tell(func(p *plan.Plan) { p.Resized(step.Connection, step.Key, done, a.n.clock.Now()) })
 		}
 	case plan.Freeze:

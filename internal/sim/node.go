@@ -31,13 +31,16 @@ func DesiredOf(s *state.State, node string, incarnation uint64) plan.Desired {
 		if n.Resizes && t.Ice <= state.IceWanted { // what is frozen has none, or not all yet
 			cpus = cpusOf(t.Cores)
 		}
+		if t.Shares {
+			cpus = cpusOf(n.Shared)
+		}
 		freeze := uint32(0)
 		if t.Ice != state.IceNone {
 			freeze = t.Pause
 		}
 		d.Assignments = append(d.Assignments, plan.Assignment{
 			Key:  plan.Key{Action: uint64(t.Action), Attempt: t.Number, Incarnation: t.Incarnation},
-			Stop: t.Stop, CPUs: cpus, Freeze: freeze,
+			Stop: t.Stop, CPUs: cpus, Shares: t.Shares, Freeze: freeze,
 			Work: Assigned{Cores: t.Cores, Spec: s.Action(t.Action).Spec, GPUs: t.Chunk.GPUs(), SetUp: t.SetUpNS},
 		})
 		return true
@@ -66,11 +69,18 @@ type Servers interface {
 	Watch(server int, node string, incarnation, minIndex uint64, deliver func(plan.Desired), end func()) (cancel func())
 }
 
+// Use is what an execution uses of its node. Shares: it does not have the cores to itself.
+type Use struct {
+	Cores  state.CoreSet
+	Shares bool
+	GPUs   state.GPUSet
+}
+
 // Witness is told of every execution from outside: when its first process was
 // there, when it got other cores, and when its last process was gone. Complete: it had done its work.
 type Witness interface {
-	Began(node string, k plan.Key, cores state.CoreSet, gpus state.GPUSet)
-	Resized(node string, k plan.Key, cores state.CoreSet)
+	Began(node string, k plan.Key, use Use)
+	Resized(node string, k plan.Key, use Use)
 	// Froze: its processes were stopped, or went on.
 	Froze(node string, k plan.Key, frozen bool)
 	Ended(node string, k plan.Key, complete bool)
@@ -115,6 +125,8 @@ type NodeOptions struct {
 	Bandwidth uint64
 	// Resizes: the machine can change the cores of what runs.
 	Resizes bool
+	// ShareAfterNS is the age from which attempts on it may share cores; 0: they do not.
+	ShareAfterNS int64
 	// CacheBytes is the size of its cache for KV caches.
 	CacheBytes uint64
 	// Containers: the machine runs containers.
@@ -303,7 +315,7 @@ func (n *Node) registration(incarnation uint64) *logv1.RegisterNode {
 	c := &logv1.RegisterNode{
 		Name: n.opts.Name, Incarnation: incarnation, JournalId: n.disk.id, Pool: n.opts.Pool, MemoryBytes: n.opts.Memory,
 		Gpus: n.opts.GPUs, BandwidthBps: n.opts.Bandwidth, Resizes: n.opts.Resizes, CacheBytes: n.opts.CacheBytes,
-		Containers: n.opts.Containers,
+		Containers: n.opts.Containers, ShareAfterNs: n.opts.ShareAfterNS,
 	}
 	if n.opts.Labels != nil {
 		c.Labels = n.opts.Labels(n.opts.Loop.Now())

@@ -135,7 +135,8 @@ func (s *supervisor) list() (runs []plan.Running, ends []plan.Exit) {
 }
 
 // start forks.
-func (s *supervisor) start(key plan.Key, as Assigned, cpus plan.CPUs) plan.Answer {
+func (s *supervisor) start(step plan.Start) plan.Answer {
+	key, as := step.Key, step.Work.(Assigned)
 	runs, ends := s.list()
 	switch {
 	case s.deadline == 0 || s.n.clock.Now() >= s.deadline:
@@ -147,10 +148,10 @@ func (s *supervisor) start(key plan.Key, as Assigned, cpus plan.CPUs) plan.Answe
 	work.Run += as.SetUp
 	x := &execution{key: key, work: work, cores: as.Cores, began: s.n.opts.Loop.Now(), adopted: true}
 	if s.n.opts.Resizes {
-		x.cores = coresOf(cpus)
+		x.cores = coresOf(step.CPUs)
 	}
 	s.running = append(s.running, x)
-	s.n.opts.Witness.Began(s.n.opts.Name, key, x.cores, as.GPUs)
+	s.n.opts.Witness.Began(s.n.opts.Name, key, Use{x.cores, step.Shares, as.GPUs})
 	x.left = work.With(x.cores.Len())
 	s.goOn(x)
 	return plan.OK
@@ -167,13 +168,14 @@ func (s *supervisor) goOn(x *execution) {
 	})
 }
 
-// resize gives a running execution other cores, and reports whether it has them.
-func (s *supervisor) resize(key plan.Key, cpus plan.CPUs) (done bool) {
-	i := slices.IndexFunc(s.running, func(x *execution) bool { return x.key == key })
-	if i < 0 || len(cpus) == 0 {
+// resize gives a running execution other cores, and reports whether it has them. One that shares cores is
+// as fast as one that has them to itself.
+func (s *supervisor) resize(step plan.Resize) (done bool) {
+	i := slices.IndexFunc(s.running, func(x *execution) bool { return x.key == step.Key })
+	if i < 0 || len(step.CPUs) == 0 {
 		return false
 	}
-	x, cores := s.running[i], coresOf(cpus)
+	x, cores := s.running[i], coresOf(step.CPUs)
 	used := s.n.opts.Loop.Now() - x.since
 	if x.frozen {
 		used = 0
@@ -181,7 +183,7 @@ func (s *supervisor) resize(key plan.Key, cpus plan.CPUs) (done bool) {
 	x.left = Rescaled(x.left-used, x.work.With(x.cores.Len()), x.work.With(cores.Len()))
 	x.cores = cores
 	x.changes++
-	s.n.opts.Witness.Resized(s.n.opts.Name, key, cores)
+	s.n.opts.Witness.Resized(s.n.opts.Name, step.Key, Use{Cores: cores, Shares: step.Shares})
 	if !x.frozen {
 		s.goOn(x)
 	}

@@ -47,7 +47,7 @@ type Summary struct {
 	Overruns   int `json:"overruns"`
 
 	// Totals that only the text shows.
-	Executions, Resizes, Frozen, Entries, Expiries, Elections, Upgrades, Stops, Late                                 int `json:"-"`
+	Executions, Resizes, Frozen, Sharing, Entries, Expiries, Elections, Upgrades, Stops, Late                                 int `json:"-"`
 	Replicas, ReplicasReady, ReplicasFailed                                                                          int `json:"-"`
 	Gangs, GangsEnded, Jobs, TurnsLost, Hooks, Transfers, SharedTurns, Overtaken, Reads, Batches, Samples, Generated int `json:"-"`
 
@@ -106,6 +106,7 @@ func (s *Summary) add(o Outcome) {
 	s.Executions += o.Executions
 	s.Resizes += o.Resizes
 	s.Frozen += o.Frozen
+	s.Sharing += o.Sharing
 	s.Entries += o.Entries
 	s.Expiries += o.Expiries
 	s.Elections += o.Elections

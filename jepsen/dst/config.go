@@ -37,6 +37,7 @@ type config struct {
 	gpus           []*logv1.GpuInventory
 	bandwidth      []uint64
 	resizes        []bool   // of each node: it can change the cores of what runs
+	shareAfter     []int64  // of each node: the age from which attempts may share cores; 0: never
 	containers     []bool   // of each node: it runs containers
 	caches         []uint64 // of each node: bytes of its cache for KV caches
 	ppm            []int64  // what the clocks of servers, then of nodes gain
@@ -78,6 +79,14 @@ func newConfig(seed uint64) config {
 	resizing := sim.Draws(seed).Of(luckConfig, 3)
 	for range c.nodes {
 		c.resizes = append(c.resizes, resizing.Chance(700_000))
+	}
+	sharing := sim.Draws(seed).Of(luckConfig, 6)
+	for range c.nodes {
+		after := int64(0)
+		if sharing.Chance(500_000) {
+			after = sharing.Skewed(10_000_000, 5_000_000_000)
+		}
+		c.shareAfter = append(c.shareAfter, after)
 	}
 	caches := sim.Draws(seed).Of(luckConfig, 4)
 	for range c.nodes {

@@ -50,6 +50,9 @@ func TestSeeds(t *testing.T) {
 	if sum.Frozen < 4 {
 		t.Errorf("%d executions were frozen: too few", sum.Frozen)
 	}
+	if sum.Sharing < 4 {
+		t.Errorf("%d executions have shared cores: too few", sum.Sharing)
+	}
 	if sum.Hooks < 20*sum.Seeds {
 		t.Errorf("%d hooks ran when groups changed hands: too few", sum.Hooks)
 	}

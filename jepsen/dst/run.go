@@ -52,7 +52,7 @@ type Outcome struct {
 	Simulated time.Duration
 	// Actions that were accepted, executions that began, how often one was given other
 	// cores, entries that were committed, faults that really happened.
-	Actions, Executions, Resizes, Frozen, Entries, Faults int
+	Actions, Executions, Resizes, Frozen, Sharing, Entries, Faults int
 	Expiries, Elections                                   int
 	// Gangs that started, and those of which a member did not succeed.
 	Gangs, GangsEnded int
@@ -154,7 +154,7 @@ func RunPlan(p Plan, o Options) (out Outcome) {
 
 func (w *World) outcome(p Plan) Outcome {
 	out := Outcome{
-		Seed: p.Seed, Simulated: w.simulated(), Executions: w.witness.began, Resizes: w.witness.resized, Frozen: w.witness.frozen, Entries: int(w.log.Last()),
+		Seed: p.Seed, Simulated: w.simulated(), Executions: w.witness.began, Resizes: w.witness.resized, Frozen: w.witness.frozen, Sharing: w.witness.sharing, Entries: int(w.log.Last()),
 		Partitions: w.partitions, PartitionsLed: w.partitionsLed,
 		Faults: w.faults, Expiries: w.expiries, Overtaken: w.overtaken, Reads: w.reads, Elections: w.elections, Upgrades: w.upgrades, Stops: w.stops, Late: w.lates, Happened: w.happened,
 		Replicas: w.witness.replicasStarted, ReplicasReady: w.witness.replicasReady, ReplicasFailed: w.witness.replicasFailed,

@@ -5,6 +5,7 @@ import (
 
 	"rota/agent/plan"
 	"rota/fsm/state"
+	"rota/internal/sim"
 )
 
 // witness stands outside the cluster and sees every execution begin and end.
@@ -13,13 +14,13 @@ type witness struct {
 	live map[uint64]execution // by action
 	// seen has every execution that began, done those that came to their end.
 	seen, done map[token]bool
-	busy       map[string]state.CoreSet // cores in use, by node
 	busyGPUs   map[string]state.GPUSet
 	began      int
 	transfers  int // that nodes were told to pull
 	generated  int // reports of what a trajectory generated that were accepted
 	resized    int // times that one was given other cores
 	frozen     int // times that one was frozen
+	sharing    int // times that one began to share cores
 	// groups has who holds what now, as the holders see it. The newest token of a
 	// group and the newest turn of a deployment only ever grow.
 	groups  map[state.GroupID]*hold
@@ -55,10 +56,9 @@ type token struct {
 }
 
 type execution struct {
-	node  string
-	key   plan.Key
-	cores state.CoreSet
-	gpus  state.GPUSet
+	node string
+	key  plan.Key
+	sim.Use
 	// frozen: it uses none of its cores.
 	frozen bool
 }
@@ -66,8 +66,8 @@ type execution struct {
 func newWitness(fail func(string, ...any)) *witness {
 	return &witness{
 		fail: fail, live: map[uint64]execution{}, seen: map[token]bool{}, done: map[token]bool{},
-		busy: map[string]state.CoreSet{}, busyGPUs: map[string]state.GPUSet{},
-		groups: map[state.GroupID]*hold{}, tokens: map[state.GroupID]uint64{}, inOrder: map[state.DeploymentID]state.TurnID{},
+		busyGPUs: map[string]state.GPUSet{},
+		groups:   map[state.GroupID]*hold{}, tokens: map[state.GroupID]uint64{}, inOrder: map[state.DeploymentID]state.TurnID{},
 		turnGPUs: map[string]state.GPUSet{},
 		hookOf:   map[uint64]state.GroupID{}, handovers: map[uint64]*handover{},
 		batches: map[policyStep][]state.TrajectoryID{}, sampled: map[state.TrajectoryID]policyStep{},
@@ -77,7 +77,7 @@ func newWitness(fail func(string, ...any)) *witness {
 }
 
 // Began implements sim.Witness.
-func (w *witness) Began(node string, k plan.Key, cores state.CoreSet, gpus state.GPUSet) {
+func (w *witness) Began(node string, k plan.Key, use sim.Use) {
 	w.began++
 	t := token{k.Action, k.Attempt}
 	if other, ok := w.live[k.Action]; ok {
@@ -87,9 +87,9 @@ func (w *witness) Began(node string, k plan.Key, cores state.CoreSet, gpus state
 	if w.seen[t] {
 		w.fail("attempt %d of action %d was executed a second time, on %s", k.Attempt, k.Action, node)
 	}
-	if both := w.busy[node].Intersect(cores); both != (state.CoreSet{}) {
-		w.fail("cores %v of %s are in use when attempt %d of action %d begins on them", both.Slice(), node, k.Attempt, k.Action)
-	}
+	x := execution{node: node, key: k, Use: use}
+	w.alone(x, "begins on them")
+	gpus := use.GPUs
 	if both := w.busyGPUs[node] & gpus; both != 0 {
 		w.fail("GPUs %v of %s are in use when attempt %d of action %d begins on them", both.Slice(), node, k.Attempt, k.Action)
 	}
@@ -98,51 +98,55 @@ func (w *witness) Began(node string, k plan.Key, cores state.CoreSet, gpus state
 	}
 	w.hookBegins(k.Action)
 	w.seen[t] = true
-	w.live[k.Action] = execution{node: node, key: k, cores: cores, gpus: gpus}
+	w.live[k.Action] = x
 	w.busyGPUs[node] |= gpus
-	w.busy[node] = w.busy[node].Union(cores)
+}
+
+// alone: nobody else uses cores of an execution, unless both share them.
+func (w *witness) alone(x execution, does string) {
+	var others state.CoreSet
+	for _, o := range w.live {
+		if o.node == x.node && o.key.Action != x.key.Action && !o.frozen && !(o.Shares && x.Shares) {
+			others = others.Union(o.Cores)
+		}
+	}
+	if both := others.Intersect(x.Cores); both != (state.CoreSet{}) {
+		w.fail("cores %v of %s are in use when attempt %d of action %d %s", both.Slice(), x.node, x.key.Attempt, x.key.Action, does)
+	}
 }
 
 // Resized implements sim.Witness.
-func (w *witness) Resized(node string, k plan.Key, cores state.CoreSet) {
+func (w *witness) Resized(node string, k plan.Key, use sim.Use) {
 	x, ok := w.live[k.Action]
 	if !ok || x.key != k {
 		return // a violation was told when it began
 	}
+	if use.Shares && !x.Shares {
+		w.sharing++
+	}
+	x.Cores, x.Shares = use.Cores, use.Shares
+	w.live[k.Action] = x
 	if x.frozen { // it is judged when it goes on
-		x.cores = cores
-		w.live[k.Action] = x
 		return
 	}
-	others := w.busy[node].Minus(x.cores)
-	if both := others.Intersect(cores); both != (state.CoreSet{}) {
-		w.fail("cores %v of %s are in use when attempt %d of action %d goes on with them", both.Slice(), node, k.Attempt, k.Action)
-	}
-	if cores == (state.CoreSet{}) {
+	w.alone(x, "goes on with them")
+	if x.Cores == (state.CoreSet{}) {
 		w.fail("attempt %d of action %d is to go on without cores, on %s", k.Attempt, k.Action, node)
 	}
 	w.resized++
-	w.busy[node] = others.Union(cores)
-	x.cores = cores
-	w.live[k.Action] = x
 }
 
 // Froze implements sim.Witness. What is frozen gives its cores away: it goes on with others, or with
 // the same ones again.
-func (w *witness) Froze(node string, k plan.Key, frozen bool) {
+func (w *witness) Froze(_ string, k plan.Key, frozen bool) {
 	x, ok := w.live[k.Action]
 	if !ok || x.key != k {
 		return // a violation was told when it began
 	}
-	x.frozen = frozen
-	if frozen {
+	if x.frozen = frozen; frozen {
 		w.frozen++
-		w.busy[node] = w.busy[node].Minus(x.cores)
 	} else {
-		if both := w.busy[node].Intersect(x.cores); both != (state.CoreSet{}) {
-			w.fail("cores %v of %s are in use when attempt %d of action %d goes on with them after a pause", both.Slice(), node, k.Attempt, k.Action)
-		}
-		w.busy[node] = w.busy[node].Union(x.cores)
+		w.alone(x, "goes on with them after a pause")
 	}
 	w.live[k.Action] = x
 }
@@ -154,10 +158,7 @@ func (w *witness) Ended(node string, k plan.Key, complete bool) {
 		return // a violation was told when it began
 	}
 	delete(w.live, k.Action)
-	if !x.frozen {
-		w.busy[node] = w.busy[node].Minus(x.cores)
-	}
-	w.busyGPUs[node] &^= x.gpus
+	w.busyGPUs[node] &^= x.GPUs
 	if complete {
 		w.done[token{k.Action, k.Attempt}] = true
 	}

@@ -116,7 +116,7 @@ func (w *World) newNode(i int) *sim.Node {
 	return sim.NewNode(sim.NodeOptions{
 		Loop: &w.loop, Draws: w.draws, Luck: luckNode + uint64(i)<<8,
 		Name: nodeName(i), Pool: c.pools[i], NUMA: c.cores[i], Memory: c.memory[i],
-		GPUs: c.gpus[i], Bandwidth: c.bandwidth[i], Resizes: c.resizes[i], CacheBytes: c.caches[i], Containers: c.containers[i], Labels: func(at int64) []*logv1.Label { return c.labels(i, at) }, PPM: c.ppm[c.servers+i],
+		GPUs: c.gpus[i], Bandwidth: c.bandwidth[i], Resizes: c.resizes[i], ShareAfterNS: c.shareAfter[i], CacheBytes: c.caches[i], Containers: c.containers[i], Labels: func(at int64) []*logv1.Label { return c.labels(i, at) }, PPM: c.ppm[c.servers+i],
 		Servers: network{w, i}, Witness: w.witness,
 		Work: decodeWork, Trace: w.trace, Flaws: w.flaws.Flaws,
 	})

@@ -205,7 +205,7 @@ func TestACoreHasOneUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &world{in: in, ctx: context.Background()}
-	m, err := newMachine(w, 0)
+	m, err := newMachine(w, mapping{})
 	if err != nil {
 		t.Fatal(err)
 	}

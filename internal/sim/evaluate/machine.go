@@ -36,7 +36,8 @@ type machine struct {
 }
 
 // usedCores is how many cores a node has, and how many attempts compute on.
-type usedCores struct{ used, all int64 }
+// shared are those that attempts share.
+type usedCores struct{ used, all, shared int64 }
 
 // use notes that attempts compute on so many cores more of a node. More than there are is
 // the end of the run: a core would have two users.
@@ -67,13 +68,13 @@ const (
 	retention = 60_000_000_000
 )
 
-// newMachine returns rota, or with fixed units for elastic actions the state
-// machine without elasticity.
-func newMachine(w *world, fixed int64) (*machine, error) {
+// newMachine returns rota; with fixed units for elastic actions the state machine without elasticity.
+func newMachine(w *world, says mapping) (*machine, error) {
+	says.params, says.told = w.in.Params(), w.in.told
 	m := &machine{
 		w: w, apis: newAPIs(w), sessions: make(map[*rollout]*session), granted: make(map[state.ActionID]*call),
 		running: make(map[state.ActionID]*running), cores: make(map[state.NodeID]*usedCores),
-		nodes: make(map[state.NodeID]string), mapping: mapping{params: w.in.Params(), fixed: fixed, told: w.in.told},
+		nodes: make(map[state.NodeID]string), mapping: says,
 	}
 	m.fsm = fsm.New(fsm.Options{OnEffects: m.effects, InPlace: true})
 	setUp := append([]*logv1.Command{{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{
@@ -232,7 +233,7 @@ func (m *machine) execute(r *running) {
 	if m.apis.providers[r.c.Cost[0].Resource] != nil {
 		began := m.w.loop.Now()
 		m.apis.call(r.c, func(ok bool) {
-			r.c.busy += (m.w.loop.Now() - began) * r.units
+			r.c.busy += r.units.held(m.w.loop.Now() - began)
 			r.then(ok)
 		})
 		return

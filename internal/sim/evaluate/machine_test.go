@@ -16,7 +16,7 @@ func TestCommandsThatComeWhileAnEntryIsInFlightShareTheNext(t *testing.T) {
 	s.Latency = Latency{Commit: 1_000_000}
 	in := must(s.Input())
 	w := &world{in: in, ctx: t.Context()}
-	m := must(newMachine(w, 0))
+	m := must(newMachine(w, mapping{}))
 	begun := m.index
 	for i := range 3 {
 		r := &rollout{}
@@ -59,7 +59,7 @@ func TestCostsAreMapped(t *testing.T) {
 	if a := m.action(&cpu); !slices.Equal(a.Needs.Cores, []uint32{1, 2, 4, 8}) {
 		t.Errorf("%+v", a)
 	}
-	if g := m.grant(&cpu, &state.Attempt{Cores: cores(5)}); g != (grant{units: 5}) {
+	if g := m.grant(&cpu, &state.Attempt{Cores: cores(5)}); g != (grant{units: width{units: 5}}) {
 		t.Errorf("%+v", g)
 	}
 }
@@ -123,7 +123,7 @@ func TestProfilesAreMapped(t *testing.T) {
 		g.Needs.Gpus.Model != a.Service || g.Needs.Gpus.SetupNs != m.params.Service(a.Service).Restore(4) || g.CoresMax != 0 || g.Class != a.Class {
 		t.Errorf("%+v", g)
 	}
-	if g := m.grant(&a, &state.Attempt{Chunk: state.Chunk{Units: 2}, SetUpNS: 5}); g != (grant{2, m.params.Service(a.Service).Restore(2)}) {
+	if g := m.grant(&a, &state.Attempt{Chunk: state.Chunk{Units: 2}, SetUpNS: 5}); g != (grant{width{units: 2}, m.params.Service(a.Service).Restore(2)}) {
 		t.Errorf("%+v", g)
 	}
 }

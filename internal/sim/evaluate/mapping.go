@@ -17,6 +17,8 @@ type mapping struct {
 	params *workload.Params
 	// fixed is what elastic actions ask for; 0: all they can use.
 	fixed int64
+	// shareAfter is the age in nanoseconds from which actions may share cores; 0: they do not.
+	shareAfter int64
 	told
 }
 
@@ -34,7 +36,7 @@ const gpuClass = "simulated-gpu"
 func (m *mapping) cluster() (out []*logv1.Command) {
 	c := &m.params.Cluster
 	for i, node := range c.Nodes() {
-		n := &logv1.RegisterNode{Name: fmt.Sprintf("node-%d", i+1), JournalId: "simulated", MemoryBytes: uint64(node.Memory), Resizes: node.Resizes}
+		n := &logv1.RegisterNode{Name: fmt.Sprintf("node-%d", i+1), JournalId: "simulated", MemoryBytes: uint64(node.Memory), Resizes: node.Resizes, ShareAfterNs: m.shareAfter}
 		next := uint32(0)
 		for _, cores := range node.NUMA {
 			numa := &logv1.NumaNode{}
@@ -138,15 +140,18 @@ func numbers(set []int64) (out []uint32) {
 
 // grant is what an attempt was given: units of its key resource, and the set-up
 // that it has to do first.
-type grant struct{ units, setUp int64 }
+type grant struct {
+	units width
+	setUp int64
+}
 
 func (m *mapping) grant(a *workload.Action, t *state.Attempt) grant {
 	if t.Chunk.Units == 0 {
-		return grant{units: int64(t.Cores.Len())}
+		return grant{units: width{units: int64(t.Cores.Len())}}
 	}
-	g := grant{units: int64(t.Chunk.Units)}
+	g := grant{units: width{units: int64(t.Chunk.Units)}}
 	if t.SetUpNS > 0 {
-		g.setUp = m.params.Service(a.Service).Restore(g.units)
+		g.setUp = m.params.Service(a.Service).Restore(g.units.units)
 	}
 	return g
 }

@@ -28,9 +28,9 @@ func Policies(p *workload.Params) []string {
 	return out
 }
 
-// PolicyNames are those that there are; N is any number, of units or, for aged, of seconds.
+// PolicyNames are those that there are; N is any number, of units or, for shared and aged, of seconds.
 func PolicyNames() []string {
-	return []string{"rota", "fixed-N", "pod", "static", "uncontrolled", "baseline", "equal", "aged-N"}
+	return []string{"rota", "shared-N", "fixed-N", "pod", "static", "uncontrolled", "baseline", "equal", "aged-N"}
 }
 
 func newPolicy(w *world, name string) (policy, error) {
@@ -39,22 +39,29 @@ func newPolicy(w *world, name string) (policy, error) {
 		if err != nil || units < 1 {
 			return nil, fmt.Errorf("%q is not a number of units", n)
 		}
-		return newMachine(w, units)
+		return newMachine(w, mapping{fixed: units})
 	}
 	p := w.in.generator.Params()
 	split := &byResource{w: w}
 	has := func(what string) bool { return name == what || name == "baseline" }
 	if n, ok := strings.CutPrefix(name, "aged-"); ok {
-		seconds, err := strconv.ParseInt(n, 10, 32)
-		if err != nil || seconds < 1 {
-			return nil, fmt.Errorf("%q is not a number of seconds", n)
+		age, err := seconds(n)
+		if err != nil {
+			return nil, err
 		}
-		split.cpu = newEqual(w, seconds*1_000_000_000)
+		split.cpu = newEqual(w, age)
 		return split, split.check(p)
+	}
+	if n, ok := strings.CutPrefix(name, "shared-"); ok {
+		age, err := seconds(n)
+		if err != nil {
+			return nil, err
+		}
+		return newMachine(w, mapping{shareAfter: age})
 	}
 	switch name {
 	case "rota":
-		return newMachine(w, 0)
+		return newMachine(w, mapping{})
 	case "equal":
 		split.cpu = newEqual(w, 0)
 	case "pod", "static", "uncontrolled", "baseline":
@@ -71,6 +78,15 @@ func newPolicy(w *world, name string) (policy, error) {
 		split.quota = newUncontrolled(w)
 	}
 	return split, split.check(p)
+}
+
+// seconds returns a number of seconds in nanoseconds.
+func seconds(n string) (int64, error) {
+	s, err := strconv.ParseInt(n, 10, 32)
+	if err != nil || s < 1 {
+		return 0, fmt.Errorf("%q is not a number of seconds", n)
+	}
+	return s * 1_000_000_000, nil
 }
 
 // byResource hands each call to a policy that can serve its key resource.

@@ -5,6 +5,29 @@ import (
 	"rota/internal/sim"
 )
 
+// width is what an attempt has of its key resource: units to itself, or cores that it shares with
+// others, of attempts in all.
+type width struct{ units, of int64 }
+
+// own is how many units nobody else has.
+func (w width) own() int64 {
+	if w.of > 0 {
+		return 0
+	}
+	return w.units
+}
+
+// held is how many units it has of a time, by as much as the time.
+func (w width) held(time int64) int64 { return time * w.units / max(1, w.of) }
+
+// duration is how long a call takes with it. Shares of cores are equal.
+func (w width) duration(c *call) int64 {
+	if w.of <= w.units {
+		return c.Duration(w.units / max(1, w.of))
+	}
+	return int64(state.MulDiv(uint64(c.Duration(1)), uint64(w.of), uint64(max(1, w.units))))
+}
+
 // running is an attempt that an agent carries out. What it has left is scaled when it gets
 // other cores.
 type running struct {
@@ -13,9 +36,10 @@ type running struct {
 	// onCores: its units are cores of the node.
 	node    state.NodeID
 	onCores bool
-	// units are those that it has, wanted those that it was told to have last.
-	units, wanted int64
-	then          func(ok bool)
+	// units are those that it has, wanted what it was told to have last.
+	units  width
+	wanted width
+	then   func(ok bool)
 	// left is how long it would compute from since on, with units; 0: it has not begun, and sets
 	// up from since on.
 	left, since int64
@@ -28,8 +52,8 @@ type running struct {
 
 // compute begins to compute.
 func (r *running) compute() {
-	r.left = max(1, r.c.Duration(r.units))
-	r.use(r.units)
+	r.left = max(1, r.units.duration(r.c))
+	r.use(r.units.own())
 	r.goOn()
 }
 
@@ -45,7 +69,7 @@ func (r *running) goOn() {
 	r.m.w.loop.After(r.stalled+r.left, func() {
 		if resized == r.resized {
 			r.account()
-			r.use(-r.units)
+			r.use(-r.units.own())
 			r.done = true
 			r.then(true)
 		}
@@ -55,7 +79,7 @@ func (r *running) goOn() {
 // hold adds what it has held since that was added last, and returns for how long that was.
 func (r *running) hold() int64 {
 	held := max(0, r.m.w.loop.Now()-r.since)
-	r.c.busy += held * r.units
+	r.c.busy += r.units.held(held)
 	r.since += held
 	return held
 }
@@ -70,7 +94,7 @@ func (r *running) account() {
 
 // resize gives it other cores, with which it takes longer or less for what it has left. It
 // holds them from now on, and does not get on for what a resize costs.
-func (r *running) resize(units int64) {
+func (r *running) resize(units width) {
 	switch {
 	case r.done:
 		return
@@ -80,8 +104,8 @@ func (r *running) resize(units int64) {
 		return
 	}
 	r.account()
-	r.use(units - r.units)
-	r.left = max(1, sim.Rescaled(r.left, r.c.Duration(r.units), r.c.Duration(units)))
+	r.use(units.own() - r.units.own())
+	r.left = max(1, sim.Rescaled(r.left, r.units.duration(r.c), units.duration(r.c)))
 	r.units = units
 	r.stalled += r.m.w.in.Latency.Resize
 	r.resized++
@@ -97,9 +121,10 @@ func (m *machine) resize() {
 	m.fsm.View(func(s *state.State) {
 		for _, grow := range []bool{false, true} {
 			for _, id := range nodes {
+				m.share(s.Node(id), grow)
 				s.Attempts(id, func(t *state.Attempt) bool {
-					r, units := m.running[t.Action], int64(t.Cores.Len())
-					if r != nil && r.onCores && r.wanted != units && r.wanted < units == grow {
+					r, units := m.running[t.Action], widthOf(s.Node(id), t)
+					if r != nil && r.onCores && r.wanted != units && r.wanted.own() < units.own() == grow {
 						r.wanted = units
 						m.w.loop.After(m.w.in.Latency.Dispatch, func() { r.resize(units) })
 					}
@@ -108,4 +133,23 @@ func (m *machine) resize() {
 			}
 		}
 	})
+}
+
+// share has an agent share other cores of its node.
+func (m *machine) share(n *state.Node, grow bool) {
+	c, cores := m.cores[n.ID], int64(n.Shared.Len())
+	if c == nil || c.shared == cores || c.shared < cores != grow {
+		return
+	}
+	more := cores - c.shared
+	c.shared = cores
+	m.w.loop.After(m.w.in.Latency.Dispatch, func() { m.use(n.ID, more) })
+}
+
+// widthOf is what an attempt is to have of the cores of its node.
+func widthOf(n *state.Node, t *state.Attempt) width {
+	if t.Shares {
+		return width{int64(n.Shared.Len()), int64(n.Sharing)}
+	}
+	return width{units: int64(t.Cores.Len())}
 }

@@ -2834,7 +2834,10 @@ type RegisterNode struct {
 	// Size of the node's cache for KV caches, in memory and on disk; 0: it has none.
 	CacheBytes uint64 `protobuf:"varint,13,opt,name=cache_bytes,json=cacheBytes,proto3" json:"cache_bytes,omitempty"`
 	// It runs containers. Ignored below feature level 3.
-	Containers    bool `protobuf:"varint,14,opt,name=containers,proto3" json:"containers,omitempty"`
+	Containers bool `protobuf:"varint,14,opt,name=containers,proto3" json:"containers,omitempty"`
+	// The age in nanoseconds from which attempts on it may share cores when others wait for cores; 0:
+	// they do not. Ignored below feature level 3.
+	ShareAfterNs  int64 `protobuf:"varint,15,opt,name=share_after_ns,json=shareAfterNs,proto3" json:"share_after_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2965,6 +2968,13 @@ func (x *RegisterNode) GetContainers() bool {
 		return x.Containers
 	}
 	return false
+}
+
+func (x *RegisterNode) GetShareAfterNs() int64 {
+	if x != nil {
+		return x.ShareAfterNs
+	}
+	return 0
 }
 
 // GpuInventory is the GPUs of a node, all alike.
@@ -9642,7 +9652,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\rFrozenAttempt\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x14\n" +
-	"\x05pause\x18\x03 \x01(\rR\x05pause\"\xd0\x03\n" +
+	"\x05pause\x18\x03 \x01(\rR\x05pause\"\xf6\x03\n" +
 	"\fRegisterNode\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1d\n" +
@@ -9663,7 +9673,8 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"cacheBytes\x12\x1e\n" +
 	"\n" +
 	"containers\x18\x0e \x01(\bR\n" +
-	"containers\"]\n" +
+	"containers\x12$\n" +
+	"\x0eshare_after_ns\x18\x0f \x01(\x03R\fshareAfterNs\"]\n" +
 	"\fGpuInventory\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\rR\x05count\x12!\n" +

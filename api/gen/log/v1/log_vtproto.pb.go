@@ -2872,6 +2872,11 @@ func (m *RegisterNode) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.ShareAfterNs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.ShareAfterNs))
+		i--
+		dAtA[i] = 0x78
+	}
 	if m.Containers {
 		i--
 		if m.Containers {
@@ -9990,6 +9995,9 @@ func (m *RegisterNode) SizeVT() (n int) {
 	}
 	if m.Containers {
 		n += 2
+	}
+	if m.ShareAfterNs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.ShareAfterNs))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -19066,6 +19074,25 @@ func (m *RegisterNode) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.Containers = bool(v != 0)
+		case 15:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field ShareAfterNs", wireType)
+			}
+			m.ShareAfterNs = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.ShareAfterNs |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -153,7 +153,10 @@ type RegisterNodeRequest struct {
 	// Size of the node's cache for KV caches in bytes, in memory and on disk; 0: it has none.
 	CacheBytes uint64 `protobuf:"varint,13,opt,name=cache_bytes,json=cacheBytes,proto3" json:"cache_bytes,omitempty"`
 	// The node runs containers: its agent reaches containerd.
-	Containers    bool `protobuf:"varint,14,opt,name=containers,proto3" json:"containers,omitempty"`
+	Containers bool `protobuf:"varint,14,opt,name=containers,proto3" json:"containers,omitempty"`
+	// Attempts on the node that are this old may share cores when other actions wait for cores; unset or
+	// 0: each core has one user. Only where resizes is set.
+	ShareAfter    *durationpb.Duration `protobuf:"bytes,15,opt,name=share_after,json=shareAfter,proto3" json:"share_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -284,6 +287,13 @@ func (x *RegisterNodeRequest) GetContainers() bool {
 		return x.Containers
 	}
 	return false
+}
+
+func (x *RegisterNodeRequest) GetShareAfter() *durationpb.Duration {
+	if x != nil {
+		return x.ShareAfter
+	}
+	return nil
 }
 
 type RegisterNodeResponse struct {
@@ -2802,7 +2812,7 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\x03use\x18\x02 \x01(\tR\x03use\x12\x16\n" +
 	"\x06remove\x18\x03 \x01(\tR\x06remove\")\n" +
 	"\x15ChangeKeyringResponse\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\tR\x03ids\"\xaf\x04\n" +
+	"\x03ids\x18\x01 \x03(\tR\x03ids\"\xeb\x04\n" +
 	"\x13RegisterNodeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
@@ -2823,7 +2833,9 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"cacheBytes\x12\x1e\n" +
 	"\n" +
 	"containers\x18\x0e \x01(\bR\n" +
-	"containers\x1a9\n" +
+	"containers\x12:\n" +
+	"\vshare_after\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"shareAfter\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xed\x01\n" +
@@ -3110,73 +3122,74 @@ var file_rota_v1_agent_proto_depIdxs = []int32{
 	41, // 0: rota.v1.RegisterNodeRequest.labels:type_name -> rota.v1.RegisterNodeRequest.LabelsEntry
 	42, // 1: rota.v1.RegisterNodeRequest.numa_nodes:type_name -> rota.v1.NumaNode
 	43, // 2: rota.v1.RegisterNodeRequest.gpus:type_name -> rota.v1.GpuInventory
-	44, // 3: rota.v1.RegisterNodeResponse.lease_duration:type_name -> google.protobuf.Duration
-	44, // 4: rota.v1.RegisterNodeResponse.lease_margin:type_name -> google.protobuf.Duration
-	13, // 5: rota.v1.WatchNodeResponse.assignments:type_name -> rota.v1.Assignment
-	12, // 6: rota.v1.WatchNodeResponse.gone:type_name -> rota.v1.GoneAttempt
-	11, // 7: rota.v1.WatchNodeResponse.engines:type_name -> rota.v1.DesiredEngine
-	10, // 8: rota.v1.WatchNodeResponse.migrations:type_name -> rota.v1.DesiredMigration
-	9,  // 9: rota.v1.WatchNodeResponse.open_trajectories:type_name -> rota.v1.OpenTrajectories
-	6,  // 10: rota.v1.WatchNodeResponse.snapshots:type_name -> rota.v1.NodeSnapshots
-	7,  // 11: rota.v1.NodeSnapshots.snapshots:type_name -> rota.v1.DesiredSnapshot
-	8,  // 12: rota.v1.NodeSnapshots.forks:type_name -> rota.v1.Fork
-	45, // 13: rota.v1.DesiredSnapshot.state:type_name -> rota.v1.SnapshotState
-	46, // 14: rota.v1.DesiredMigration.selector:type_name -> rota.v1.MigrationSelector
-	47, // 15: rota.v1.DesiredEngine.spec:type_name -> rota.v1.EngineSpec
-	48, // 16: rota.v1.DesiredEngine.chunk:type_name -> rota.v1.GpuChunk
-	49, // 17: rota.v1.Assignment.command:type_name -> rota.v1.Command
-	44, // 18: rota.v1.Assignment.run_timeout:type_name -> google.protobuf.Duration
-	15, // 19: rota.v1.Assignment.quota_keys:type_name -> rota.v1.QuotaKey
-	50, // 20: rota.v1.Assignment.http:type_name -> rota.v1.HttpCall
-	14, // 21: rota.v1.Assignment.gang:type_name -> rota.v1.GangPlace
-	51, // 22: rota.v1.Assignment.tty:type_name -> rota.v1.TerminalSize
-	52, // 23: rota.v1.Assignment.container:type_name -> rota.v1.Container
-	17, // 24: rota.v1.ReportAttemptsRequest.reports:type_name -> rota.v1.AttemptReport
-	53, // 25: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
-	18, // 26: rota.v1.AttemptReport.throttle:type_name -> rota.v1.Throttle
-	54, // 27: rota.v1.AttemptReport.usage:type_name -> rota.v1.QuotaUse
-	44, // 28: rota.v1.Throttle.retry_after:type_name -> google.protobuf.Duration
-	23, // 29: rota.v1.ReportGpusRequest.sick:type_name -> rota.v1.SickGpu
-	26, // 30: rota.v1.ReportEnginesRequest.reports:type_name -> rota.v1.EngineReport
-	48, // 31: rota.v1.EngineReport.chunk:type_name -> rota.v1.GpuChunk
-	55, // 32: rota.v1.EngineReport.state:type_name -> rota.v1.EngineState
-	44, // 33: rota.v1.EngineReport.set_up:type_name -> google.protobuf.Duration
-	29, // 34: rota.v1.ReportMigrationsRequest.reports:type_name -> rota.v1.MigrationReport
-	56, // 35: rota.v1.MigrationReport.progress:type_name -> rota.v1.MigrationProgress
-	32, // 36: rota.v1.ReportFrozenRequest.attempts:type_name -> rota.v1.FrozenAttempt
-	35, // 37: rota.v1.ReportSnapshotsRequest.reports:type_name -> rota.v1.SnapshotReport
-	45, // 38: rota.v1.SnapshotReport.state:type_name -> rota.v1.SnapshotState
-	57, // 39: rota.v1.ReadOutputRequest.since:type_name -> google.protobuf.Timestamp
-	58, // 40: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
-	2,  // 41: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
-	4,  // 42: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
-	16, // 43: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
-	20, // 44: rota.v1.AgentService.ReportDisk:input_type -> rota.v1.ReportDiskRequest
-	22, // 45: rota.v1.AgentService.ReportGpus:input_type -> rota.v1.ReportGpusRequest
-	25, // 46: rota.v1.AgentService.ReportEngines:input_type -> rota.v1.ReportEnginesRequest
-	28, // 47: rota.v1.AgentService.ReportMigrations:input_type -> rota.v1.ReportMigrationsRequest
-	31, // 48: rota.v1.AgentService.ReportFrozen:input_type -> rota.v1.ReportFrozenRequest
-	34, // 49: rota.v1.AgentService.ReportSnapshots:input_type -> rota.v1.ReportSnapshotsRequest
-	37, // 50: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
-	39, // 51: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
-	0,  // 52: rota.v1.KeyringService.ChangeKeyring:input_type -> rota.v1.ChangeKeyringRequest
-	3,  // 53: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
-	5,  // 54: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
-	19, // 55: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
-	21, // 56: rota.v1.AgentService.ReportDisk:output_type -> rota.v1.ReportDiskResponse
-	24, // 57: rota.v1.AgentService.ReportGpus:output_type -> rota.v1.ReportGpusResponse
-	27, // 58: rota.v1.AgentService.ReportEngines:output_type -> rota.v1.ReportEnginesResponse
-	30, // 59: rota.v1.AgentService.ReportMigrations:output_type -> rota.v1.ReportMigrationsResponse
-	33, // 60: rota.v1.AgentService.ReportFrozen:output_type -> rota.v1.ReportFrozenResponse
-	36, // 61: rota.v1.AgentService.ReportSnapshots:output_type -> rota.v1.ReportSnapshotsResponse
-	38, // 62: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
-	40, // 63: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
-	1,  // 64: rota.v1.KeyringService.ChangeKeyring:output_type -> rota.v1.ChangeKeyringResponse
-	53, // [53:65] is the sub-list for method output_type
-	41, // [41:53] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	44, // 3: rota.v1.RegisterNodeRequest.share_after:type_name -> google.protobuf.Duration
+	44, // 4: rota.v1.RegisterNodeResponse.lease_duration:type_name -> google.protobuf.Duration
+	44, // 5: rota.v1.RegisterNodeResponse.lease_margin:type_name -> google.protobuf.Duration
+	13, // 6: rota.v1.WatchNodeResponse.assignments:type_name -> rota.v1.Assignment
+	12, // 7: rota.v1.WatchNodeResponse.gone:type_name -> rota.v1.GoneAttempt
+	11, // 8: rota.v1.WatchNodeResponse.engines:type_name -> rota.v1.DesiredEngine
+	10, // 9: rota.v1.WatchNodeResponse.migrations:type_name -> rota.v1.DesiredMigration
+	9,  // 10: rota.v1.WatchNodeResponse.open_trajectories:type_name -> rota.v1.OpenTrajectories
+	6,  // 11: rota.v1.WatchNodeResponse.snapshots:type_name -> rota.v1.NodeSnapshots
+	7,  // 12: rota.v1.NodeSnapshots.snapshots:type_name -> rota.v1.DesiredSnapshot
+	8,  // 13: rota.v1.NodeSnapshots.forks:type_name -> rota.v1.Fork
+	45, // 14: rota.v1.DesiredSnapshot.state:type_name -> rota.v1.SnapshotState
+	46, // 15: rota.v1.DesiredMigration.selector:type_name -> rota.v1.MigrationSelector
+	47, // 16: rota.v1.DesiredEngine.spec:type_name -> rota.v1.EngineSpec
+	48, // 17: rota.v1.DesiredEngine.chunk:type_name -> rota.v1.GpuChunk
+	49, // 18: rota.v1.Assignment.command:type_name -> rota.v1.Command
+	44, // 19: rota.v1.Assignment.run_timeout:type_name -> google.protobuf.Duration
+	15, // 20: rota.v1.Assignment.quota_keys:type_name -> rota.v1.QuotaKey
+	50, // 21: rota.v1.Assignment.http:type_name -> rota.v1.HttpCall
+	14, // 22: rota.v1.Assignment.gang:type_name -> rota.v1.GangPlace
+	51, // 23: rota.v1.Assignment.tty:type_name -> rota.v1.TerminalSize
+	52, // 24: rota.v1.Assignment.container:type_name -> rota.v1.Container
+	17, // 25: rota.v1.ReportAttemptsRequest.reports:type_name -> rota.v1.AttemptReport
+	53, // 26: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
+	18, // 27: rota.v1.AttemptReport.throttle:type_name -> rota.v1.Throttle
+	54, // 28: rota.v1.AttemptReport.usage:type_name -> rota.v1.QuotaUse
+	44, // 29: rota.v1.Throttle.retry_after:type_name -> google.protobuf.Duration
+	23, // 30: rota.v1.ReportGpusRequest.sick:type_name -> rota.v1.SickGpu
+	26, // 31: rota.v1.ReportEnginesRequest.reports:type_name -> rota.v1.EngineReport
+	48, // 32: rota.v1.EngineReport.chunk:type_name -> rota.v1.GpuChunk
+	55, // 33: rota.v1.EngineReport.state:type_name -> rota.v1.EngineState
+	44, // 34: rota.v1.EngineReport.set_up:type_name -> google.protobuf.Duration
+	29, // 35: rota.v1.ReportMigrationsRequest.reports:type_name -> rota.v1.MigrationReport
+	56, // 36: rota.v1.MigrationReport.progress:type_name -> rota.v1.MigrationProgress
+	32, // 37: rota.v1.ReportFrozenRequest.attempts:type_name -> rota.v1.FrozenAttempt
+	35, // 38: rota.v1.ReportSnapshotsRequest.reports:type_name -> rota.v1.SnapshotReport
+	45, // 39: rota.v1.SnapshotReport.state:type_name -> rota.v1.SnapshotState
+	57, // 40: rota.v1.ReadOutputRequest.since:type_name -> google.protobuf.Timestamp
+	58, // 41: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
+	2,  // 42: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
+	4,  // 43: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
+	16, // 44: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
+	20, // 45: rota.v1.AgentService.ReportDisk:input_type -> rota.v1.ReportDiskRequest
+	22, // 46: rota.v1.AgentService.ReportGpus:input_type -> rota.v1.ReportGpusRequest
+	25, // 47: rota.v1.AgentService.ReportEngines:input_type -> rota.v1.ReportEnginesRequest
+	28, // 48: rota.v1.AgentService.ReportMigrations:input_type -> rota.v1.ReportMigrationsRequest
+	31, // 49: rota.v1.AgentService.ReportFrozen:input_type -> rota.v1.ReportFrozenRequest
+	34, // 50: rota.v1.AgentService.ReportSnapshots:input_type -> rota.v1.ReportSnapshotsRequest
+	37, // 51: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
+	39, // 52: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
+	0,  // 53: rota.v1.KeyringService.ChangeKeyring:input_type -> rota.v1.ChangeKeyringRequest
+	3,  // 54: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
+	5,  // 55: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
+	19, // 56: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
+	21, // 57: rota.v1.AgentService.ReportDisk:output_type -> rota.v1.ReportDiskResponse
+	24, // 58: rota.v1.AgentService.ReportGpus:output_type -> rota.v1.ReportGpusResponse
+	27, // 59: rota.v1.AgentService.ReportEngines:output_type -> rota.v1.ReportEnginesResponse
+	30, // 60: rota.v1.AgentService.ReportMigrations:output_type -> rota.v1.ReportMigrationsResponse
+	33, // 61: rota.v1.AgentService.ReportFrozen:output_type -> rota.v1.ReportFrozenResponse
+	36, // 62: rota.v1.AgentService.ReportSnapshots:output_type -> rota.v1.ReportSnapshotsResponse
+	38, // 63: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
+	40, // 64: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
+	1,  // 65: rota.v1.KeyringService.ChangeKeyring:output_type -> rota.v1.ChangeKeyringResponse
+	54, // [54:66] is the sub-list for method output_type
+	42, // [42:54] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_agent_proto_init() }

@@ -1,0 +1,52 @@
+package fsm
+
+import "rota/fsm/state"
+
+// shareCores has attempts of a node give up their cores and share those that the node has for that. What
+// those are is said next.
+func (x *execution) shareCores(id state.NodeID, attempts []*state.Attempt) {
+	for _, old := range attempts {
+		n, t := *x.s.Node(id), *old
+		n.Free = n.Free.Union(t.Cores)
+		n.Spare -= t.Spare()
+		n.SetShared(n.Shared, n.Sharing+1)
+		t.CoreNS, t.ResizedAt = t.Used(x.now()), x.now()
+		t.Cores, t.Shares, t.Anchor = state.CoreSet{}, true, 0
+		x.s.PutNode(&n)
+		x.s.PutAttempt(&t)
+		x.mayHoldMore(x.s.Action(t.Action).Namespace)
+	}
+}
+
+// resizeShared changes the cores that attempts of a node share.
+func (x *execution) resizeShared(n state.Node, cores state.CoreSet) {
+	state.Assert(cores.Minus(n.Free.Union(n.Shared)) == state.CoreSet{} && cores.Len() >= state.SharedLeast(n.Sharing) &&
+		(n.Shared == state.CoreSet{} || cores.Has(int(n.SharedAnchor))), "cores of node %s that are to be shared are not free, or too few", n.Name)
+	n.SetShared(cores, n.Sharing)
+	x.s.PutNode(&n)
+	x.dirtyNodes.add(n.ID)
+	x.effects = append(x.effects, Effect{Kind: EffectResized, Node: n.ID})
+}
+
+// sharesNoMore has an attempt share cores no more. The caller stores both, and looks after who waits
+// for cores: these may be free or to spare now.
+func (x *execution) sharesNoMore(n *state.Node, t *state.Attempt) (freed state.CoreSet) {
+	if !t.Shares {
+		return state.CoreSet{}
+	}
+	freed = n.Shared
+	n.SharesLess()
+	x.effects = append(x.effects, Effect{Kind: EffectResized, Node: n.ID})
+	return freed
+}
+
+// sharesLate has a node divided again when an action waits in its queue: those that have run for long may
+// share cores then.
+func (x *execution) sharesLate(q state.Queue) {
+	if q.Kind != state.NodeQueue || x.s.QueueLen(q) == 0 {
+		return
+	}
+	if n := x.s.Node(state.NodeID(q.ID)); n != nil && n.ShareAfterNS > 0 && n.Available() == 0 {
+		x.divisions.add(n.ID)
+	}
+}
