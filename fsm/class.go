@@ -93,6 +93,10 @@ func (x *execution) learn(a *state.Action, t *state.Attempt, r *state.Result) {
 	if a.Class == 0 || r.Reason == state.EndStartFailed || t.Pause != 0 { // a pause tells nothing of its class
 		return
 	}
+	if t.Shares {
+		x.learnShared(a, t)
+		return
+	}
 	units := max(1, sched.KeyUnits(t))
 	if t.ResizedAt > 0 {
 		units = uint32(sched.MeanWidth(t, x.now()))

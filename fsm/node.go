@@ -187,6 +187,9 @@ func (x *execution) refreshNode(old, row *state.Node) *logv1.Result {
 	n.CacheBytes, n.Containers, n.ShareAfterNS = row.CacheBytes, row.Containers, row.ShareAfterNS
 	n.Spare += n.SharedSpare()
 	x.s.PutNode(&n)
+	if n.ShareAfterNS != old.ShareAfterNS {
+		x.divides(&n, n.Cores())
+	}
 	x.endChanged(n.ID)
 	x.dirtyNodes.add(n.ID)
 	if old.Containers != n.Containers {

@@ -1,6 +1,9 @@
 package fsm
 
-import "rota/fsm/state"
+import (
+	"rota/fsm/state"
+	"rota/sched"
+)
 
 // shareCores has attempts of a node give up their cores and share those that the node has for that. What
 // those are is said next.
@@ -48,5 +51,13 @@ func (x *execution) sharesLate(q state.Queue) {
 	}
 	if n := x.s.Node(state.NodeID(q.ID)); n != nil && n.ShareAfterNS > 0 && n.Available() == 0 {
 		x.divisions.add(n.ID)
+	}
+}
+
+// learnShared has a class learn of an attempt that shared cores: that it takes at least as much work as it
+// certainly had of cores. How fast it was says nothing.
+func (x *execution) learnShared(a *state.Action, t *state.Attempt) {
+	if used := int64(t.Used(x.now())); used > 0 {
+		x.s.PutClass(x.s.Class(a.Class).Lived(sched.Work(a, 1, used), false))
 	}
 }

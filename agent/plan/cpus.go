@@ -121,7 +121,7 @@ func (p *Plan) change(a *attempt) {
 	}
 	p.table.hold(a, next)
 	a.resizing = next
-	p.add(Resize{p.link.connection, a.key, next, a.shares})
+	p.add(Resize{p.link.connection, a.key, next})
 }
 
 // Resized tells that a change of CPUs was done, or that it is not known whether it was.

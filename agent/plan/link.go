@@ -158,7 +158,7 @@ func (p *Plan) start(now int64) {
 		default:
 			a.phase = starting
 			p.table.hold(a, a.wants)
-			p.add(Start{p.link.connection, a.key, a.work, a.wants, a.shares, p.engines[a.engine].URL})
+			p.add(Start{p.link.connection, a.key, a.work, a.wants, p.engines[a.engine].URL})
 		}
 	})
 }

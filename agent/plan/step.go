@@ -54,8 +54,6 @@ type Start struct {
 	Work any
 	// CPUs are those that it has to itself. They may be others than when Work was made.
 	CPUs CPUs
-	// Shares: others that share them, too, may run on these CPUs.
-	Shares bool
 	// EngineURL is the address of the engine that it asked for; empty: for none.
 	EngineURL string
 }
@@ -67,7 +65,6 @@ type Resize struct {
 	Connection int
 	Key        Key
 	CPUs       CPUs
-	Shares     bool
 }
 
 // Kill ends an attempt. Its end is told with Exited.

@@ -401,13 +401,24 @@ func (a *agent) follow() {
 			a.hear(func(a *agent) {
 				if current() {
 					a.stream.heard, a.backoff = a.n.clock.Now(), 0
-					a.plan.Desire(d)
+					a.desire(d)
 					a.wake()
 				}
 			})
 		},
 		func() { a.hear(func(*agent) { again() }) })
 	a.watchSilence(current, again)
+}
+
+// desire tells the plan what is desired, and the witness what of that the plan takes.
+func (a *agent) desire(d plan.Desired) {
+	a.plan.Desire(d)
+	if !a.plan.Told(d.Incarnation, d.Index) {
+		return
+	}
+	for _, as := range d.Assignments {
+		a.n.opts.Witness.Shares(as.Key, as.Shares)
+	}
 }
 
 // watchSilence leaves a server that sends nothing.

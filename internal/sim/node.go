@@ -69,18 +69,13 @@ type Servers interface {
 	Watch(server int, node string, incarnation, minIndex uint64, deliver func(plan.Desired), end func()) (cancel func())
 }
 
-// Use is what an execution uses of its node. Shares: it does not have the cores to itself.
-type Use struct {
-	Cores  state.CoreSet
-	Shares bool
-	GPUs   state.GPUSet
-}
-
 // Witness is told of every execution from outside: when its first process was
 // there, when it got other cores, and when its last process was gone. Complete: it had done its work.
 type Witness interface {
-	Began(node string, k plan.Key, use Use)
-	Resized(node string, k plan.Key, use Use)
+	Began(node string, k plan.Key, cores state.CoreSet, gpus state.GPUSet)
+	Resized(node string, k plan.Key, cores state.CoreSet)
+	// Shares: the agent was told that it is to share cores with others, or to have its own.
+	Shares(k plan.Key, shares bool)
 	// Froze: its processes were stopped, or went on.
 	Froze(node string, k plan.Key, frozen bool)
 	Ended(node string, k plan.Key, complete bool)

@@ -151,7 +151,7 @@ func (s *supervisor) start(step plan.Start) plan.Answer {
 		x.cores = coresOf(step.CPUs)
 	}
 	s.running = append(s.running, x)
-	s.n.opts.Witness.Began(s.n.opts.Name, key, Use{x.cores, step.Shares, as.GPUs})
+	s.n.opts.Witness.Began(s.n.opts.Name, key, x.cores, as.GPUs)
 	x.left = work.With(x.cores.Len())
 	s.goOn(x)
 	return plan.OK
@@ -183,7 +183,7 @@ func (s *supervisor) resize(step plan.Resize) (done bool) {
 	x.left = Rescaled(x.left-used, x.work.With(x.cores.Len()), x.work.With(cores.Len()))
 	x.cores = cores
 	x.changes++
-	s.n.opts.Witness.Resized(s.n.opts.Name, step.Key, Use{Cores: cores, Shares: step.Shares})
+	s.n.opts.Witness.Resized(s.n.opts.Name, step.Key, cores)
 	if !x.frozen {
 		s.goOn(x)
 	}

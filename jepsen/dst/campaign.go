@@ -47,7 +47,7 @@ type Summary struct {
 	Overruns   int `json:"overruns"`
 
 	// Totals that only the text shows.
-	Executions, Resizes, Frozen, Sharing, Entries, Expiries, Elections, Upgrades, Stops, Late                                 int `json:"-"`
+	Executions, Resizes, Frozen, Sharing, Entries, Expiries, Elections, Upgrades, Stops, Late                        int `json:"-"`
 	Replicas, ReplicasReady, ReplicasFailed                                                                          int `json:"-"`
 	Gangs, GangsEnded, Jobs, TurnsLost, Hooks, Transfers, SharedTurns, Overtaken, Reads, Batches, Samples, Generated int `json:"-"`
 

@@ -53,7 +53,7 @@ type Outcome struct {
 	// Actions that were accepted, executions that began, how often one was given other
 	// cores, entries that were committed, faults that really happened.
 	Actions, Executions, Resizes, Frozen, Sharing, Entries, Faults int
-	Expiries, Elections                                   int
+	Expiries, Elections                                            int
 	// Gangs that started, and those of which a member did not succeed.
 	Gangs, GangsEnded int
 	// Replicas of reward functions that were started, those that became ready, and failures of

@@ -5,7 +5,6 @@ import (
 
 	"rota/agent/plan"
 	"rota/fsm/state"
-	"rota/internal/sim"
 )
 
 // witness stands outside the cluster and sees every execution begin and end.
@@ -14,13 +13,15 @@ type witness struct {
 	live map[uint64]execution // by action
 	// seen has every execution that began, done those that came to their end.
 	seen, done map[token]bool
-	busyGPUs   map[string]state.GPUSet
-	began      int
-	transfers  int // that nodes were told to pull
-	generated  int // reports of what a trajectory generated that were accepted
-	resized    int // times that one was given other cores
-	frozen     int // times that one was frozen
-	sharing    int // times that one began to share cores
+	// share has those that share cores of their node with others that do.
+	share     map[token]bool
+	busyGPUs  map[string]state.GPUSet
+	began     int
+	transfers int // that nodes were told to pull
+	generated int // reports of what a trajectory generated that were accepted
+	resized   int // times that one was given other cores
+	frozen    int // times that one was frozen
+	sharing   int // times that one began to share cores
 	// groups has who holds what now, as the holders see it. The newest token of a
 	// group and the newest turn of a deployment only ever grow.
 	groups  map[state.GroupID]*hold
@@ -56,16 +57,18 @@ type token struct {
 }
 
 type execution struct {
-	node string
-	key  plan.Key
-	sim.Use
+	node   string
+	key    plan.Key
+	cores  state.CoreSet
+	gpus   state.GPUSet
+	shares bool
 	// frozen: it uses none of its cores.
 	frozen bool
 }
 
 func newWitness(fail func(string, ...any)) *witness {
 	return &witness{
-		fail: fail, live: map[uint64]execution{}, seen: map[token]bool{}, done: map[token]bool{},
+		fail: fail, live: map[uint64]execution{}, seen: map[token]bool{}, share: map[token]bool{}, done: map[token]bool{},
 		busyGPUs: map[string]state.GPUSet{},
 		groups:   map[state.GroupID]*hold{}, tokens: map[state.GroupID]uint64{}, inOrder: map[state.DeploymentID]state.TurnID{},
 		turnGPUs: map[string]state.GPUSet{},
@@ -77,7 +80,7 @@ func newWitness(fail func(string, ...any)) *witness {
 }
 
 // Began implements sim.Witness.
-func (w *witness) Began(node string, k plan.Key, use sim.Use) {
+func (w *witness) Began(node string, k plan.Key, cores state.CoreSet, gpus state.GPUSet) {
 	w.began++
 	t := token{k.Action, k.Attempt}
 	if other, ok := w.live[k.Action]; ok {
@@ -87,9 +90,8 @@ func (w *witness) Began(node string, k plan.Key, use sim.Use) {
 	if w.seen[t] {
 		w.fail("attempt %d of action %d was executed a second time, on %s", k.Attempt, k.Action, node)
 	}
-	x := execution{node: node, key: k, Use: use}
+	x := execution{node: node, key: k, cores: cores, gpus: gpus, shares: w.share[t]}
 	w.alone(x, "begins on them")
-	gpus := use.GPUs
 	if both := w.busyGPUs[node] & gpus; both != 0 {
 		w.fail("GPUs %v of %s are in use when attempt %d of action %d begins on them", both.Slice(), node, k.Attempt, k.Action)
 	}
@@ -106,34 +108,47 @@ func (w *witness) Began(node string, k plan.Key, use sim.Use) {
 func (w *witness) alone(x execution, does string) {
 	var others state.CoreSet
 	for _, o := range w.live {
-		if o.node == x.node && o.key.Action != x.key.Action && !o.frozen && !(o.Shares && x.Shares) {
-			others = others.Union(o.Cores)
+		if o.node == x.node && o.key.Action != x.key.Action && !o.frozen && !(o.shares && x.shares) {
+			others = others.Union(o.cores)
 		}
 	}
-	if both := others.Intersect(x.Cores); both != (state.CoreSet{}) {
+	if both := others.Intersect(x.cores); both != (state.CoreSet{}) {
 		w.fail("cores %v of %s are in use when attempt %d of action %d %s", both.Slice(), x.node, x.key.Attempt, x.key.Action, does)
 	}
 }
 
 // Resized implements sim.Witness.
-func (w *witness) Resized(node string, k plan.Key, use sim.Use) {
+func (w *witness) Resized(node string, k plan.Key, cores state.CoreSet) {
 	x, ok := w.live[k.Action]
 	if !ok || x.key != k {
 		return // a violation was told when it began
 	}
-	if use.Shares && !x.Shares {
-		w.sharing++
-	}
-	x.Cores, x.Shares = use.Cores, use.Shares
+	x.cores = cores
 	w.live[k.Action] = x
 	if x.frozen { // it is judged when it goes on
 		return
 	}
 	w.alone(x, "goes on with them")
-	if x.Cores == (state.CoreSet{}) {
+	if x.cores == (state.CoreSet{}) {
 		w.fail("attempt %d of action %d is to go on without cores, on %s", k.Attempt, k.Action, node)
 	}
 	w.resized++
+}
+
+// Shares implements sim.Witness.
+func (w *witness) Shares(k plan.Key, shares bool) {
+	t := token{k.Action, k.Attempt}
+	if w.share[t] == shares {
+		return
+	}
+	w.share[t] = shares
+	if shares {
+		w.sharing++
+	}
+	if x, ok := w.live[k.Action]; ok && x.key == k {
+		x.shares = shares
+		w.live[k.Action] = x
+	}
 }
 
 // Froze implements sim.Witness. What is frozen gives its cores away: it goes on with others, or with
@@ -158,7 +173,7 @@ func (w *witness) Ended(node string, k plan.Key, complete bool) {
 		return // a violation was told when it began
 	}
 	delete(w.live, k.Action)
-	w.busyGPUs[node] &^= x.GPUs
+	w.busyGPUs[node] &^= x.gpus
 	if complete {
 		w.done[token{k.Action, k.Attempt}] = true
 	}

@@ -121,6 +121,13 @@ func (m *Model) learn(a *action, r *logv1.AttemptReport) {
 	if a.pause != 0 { // what it took tells nothing
 		return
 	}
+	if a.shares { // it takes at least what it had of cores
+		if a.class != nil && state.EndReason(r.Reason) != state.EndStartFailed {
+			m.touchClass(a.class)
+			m.lives(a, state.EndTimeout, int64(a.usedUntil(m.now)))
+		}
+		return
+	}
 	took := r.ExecNs - m.setUpInside(a)
 	m.lives(a, state.EndReason(r.Reason), took)
 	good := state.EndReason(r.Reason) == state.EndExited && r.ExitCode == 0 && took > 0 && took <= execMax

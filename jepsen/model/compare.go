@@ -222,7 +222,7 @@ func (m *Model) compareAttempt(a *action) error {
 	switch {
 	case at == nil:
 		return fmt.Errorf("action %d runs on node %d and has no attempt there", a.ID, a.Node)
-	case at.Number != a.Attempt || at.Incarnation != a.incarnation || at.Cores != a.cores || at.Reserved != a.reserved:
+	case at.Number != a.Attempt || at.Incarnation != a.incarnation || at.Cores != a.cores || at.Shares != a.shares || at.Reserved != a.reserved:
 		return fmt.Errorf("action %d has attempt %+v, must be %d of incarnation %d on cores %v", a.ID, at, a.Attempt, a.incarnation, a.cores.Slice())
 	case at.Chunk != a.chunk || at.SetUpNS != a.setUp || at.Bandwidth != a.Bandwidth():
 		return fmt.Errorf("action %d holds chunk %+v with a set-up of %d ns and %d bit/s, must be %+v, %d and %d", a.ID, at.Chunk, at.SetUpNS, at.Bandwidth, a.chunk, a.setUp, a.Bandwidth())
@@ -282,7 +282,7 @@ func (m *Model) compareNode(n *node) error {
 		gpus == y.GPUs && x.Bandwidth == y.Bandwidth && x.FreeBandwidth == y.FreeBandwidth &&
 		slices.Equal(x.Sick, y.Sick) && slices.Equal(x.Disabled, y.Disabled) && x.Trusted == y.Trusted && x.CacheBytes == y.CacheBytes &&
 		x.LowDisk == y.LowDisk && x.Drained == y.Drained && x.Resizes == y.Resizes && x.Spare == y.Spare &&
-		x.Containers == y.Containers
+		x.Containers == y.Containers && x.ShareAfterNS == y.ShareAfterNS && x.Shared == y.Shared && x.Sharing == y.Sharing && x.SharedAnchor == y.SharedAnchor
 	if !same {
 		return fmt.Errorf("node %s is %+v, must be %+v", n.Name, *x, *y)
 	}

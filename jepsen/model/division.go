@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -44,9 +45,9 @@ func (n *node) available() int {
 	if !n.Resizes {
 		return n.Free.Len()
 	}
-	left := n.CoreCount()
+	left := n.CoreCount() - sharedLeast(n.Sharing)
 	for _, a := range n.running {
-		if a.follows && a.ice == state.IceNone {
+		if a.follows && !a.shares && a.ice == state.IceNone {
 			left -= int(a.CoresMin)
 		} else {
 			left -= a.cores.Len()
@@ -63,6 +64,9 @@ func (n *node) canResize(now bool) {
 			a.follows = false
 		}
 		n.Spare = 0
+	}
+	if !n.Resizes && now {
+		n.Spare += uint32(max(0, n.Shared.Len()-sharedLeast(n.Sharing)))
 	}
 	n.Resizes = now
 }
@@ -85,8 +89,7 @@ func (a *action) meanWidth(now int64) uint32 {
 	case age == 0 || a.cores.Len() == 0:
 		return max(1, uint32(a.cores.Len()))
 	}
-	used := a.used + uint64(a.cores.Len())*uint64(max(0, now-a.since))
-	return max(1, uint32((used+age/2)/age))
+	return max(1, uint32((a.usedUntil(now)+age/2)/age))
 }
 
 // judgeDivisions judges the cores of all attempts that may have got others, and takes them
@@ -109,7 +112,10 @@ func (m *Model) judgeDivision(n *node, row *state.Node) error {
 		return fmt.Errorf("it was divided at %d, at %d before, and it is %d", row.DividedAt, n.DividedAt, m.now)
 	}
 	n.DividedAt = row.DividedAt
-	free, spare := n.Cores(), uint32(0)
+	if err := n.judgeShared(m, row, divided || m.now == 0); err != nil {
+		return err
+	}
+	free, spare := n.Cores().Minus(n.Shared), uint32(n.Shared.Len()-sharedLeast(n.Sharing))
 	for _, a := range n.running {
 		at := m.s.Attempt(n.ID, a.ID)
 		if at == nil {
@@ -134,7 +140,7 @@ func (m *Model) judgeDivision(n *node, row *state.Node) error {
 	if n.pool.halted || m.s.HasWork() {
 		return nil
 	}
-	if err := m.idleCores(n, row); err != nil {
+	if err := cmp.Or(m.idleCores(n, row), m.sharesSoon(n, row)); err != nil {
 		return err
 	}
 	if divided {
@@ -152,6 +158,11 @@ func (a *action) goesOnWith(at *state.Attempt, divided bool, now int64) error {
 		return fmt.Errorf("action %d is frozen with cores %v, and has %v", a.ID, a.cores.Slice(), at.Cores.Slice())
 	case a.frozen():
 		return nil
+	case a.shares:
+		if at.Cores != (state.CoreSet{}) || at.Anchor != 0 || (at.Least != 0) != a.follows {
+			return fmt.Errorf("action %d shares cores, and has %v to itself", a.ID, at.Cores.Slice())
+		}
+		return nil
 	case !a.follows && (at.Cores != a.cores || at.Least != 0):
 		return fmt.Errorf("action %d keeps its cores %v, and has %v", a.ID, a.cores.Slice(), at.Cores.Slice())
 	case !a.follows:
@@ -164,7 +175,7 @@ func (a *action) goesOnWith(at *state.Attempt, divided bool, now int64) error {
 		return fmt.Errorf("action %d has %d cores and had %d, and its node was not divided", a.ID, has, had)
 	}
 	if at.Cores != a.cores {
-		a.used += uint64(had) * uint64(max(0, now-a.since))
+		a.used = a.usedUntil(now)
 		a.cores, a.since = at.Cores, now
 	}
 	return nil
@@ -177,7 +188,7 @@ func (m *Model) idleCores(n *node, row *state.Node) error {
 		return nil
 	}
 	for _, a := range n.running {
-		if a.follows && a.ice == state.IceNone && a.CancelReason == 0 && !a.hasCurve() && !m.limited(a.Namespace) && a.atMost(a.cores.Len()+n.Free.Len()) > a.cores.Len() {
+		if a.follows && !a.shares && a.ice == state.IceNone && a.CancelReason == 0 && !a.hasCurve() && !m.limited(a.Namespace) && a.atMost(a.cores.Len()+n.Free.Len()) > a.cores.Len() {
 			return fmt.Errorf("action %d has %d cores and could use some of the %d that are free; it is to be divided at %d, and was at %d",
 				a.ID, a.cores.Len(), n.Free.Len(), row.DivideAt, n.DividedAt)
 		}
@@ -201,7 +212,7 @@ func (m *Model) fairShares(n *node) error {
 // comparable: both can use the same cores, with equal gain as far as is known.
 func (a *action) comparable(b *action) bool {
 	for _, x := range []*action{a, b} {
-		if !x.follows || x.ice != state.IceNone || x.CancelReason != 0 || x.Needs != nil && (len(x.Needs.Cores) > 0 || x.profile().Points != nil) {
+		if !x.follows || x.shares || x.ice != state.IceNone || x.CancelReason != 0 || x.Needs != nil && (len(x.Needs.Cores) > 0 || x.profile().Points != nil) {
 			return false
 		}
 	}

@@ -80,6 +80,7 @@ func (m *Model) release(a *action) {
 	m.settleShare(a)
 	n.Free = n.Free.Union(a.cores)
 	n.Spare -= a.spare()
+	n.sharesLess(a)
 	n.FreeMemory += a.reserved
 	n.FreeBandwidth += a.Bandwidth()
 	m.giveBackGPUs(n, a)

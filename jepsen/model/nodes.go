@@ -36,11 +36,12 @@ func (m *Model) register(c *logv1.RegisterNode, got *logv1.Result) error {
 	row.Pool, row.RegisteredAt = p.id, m.now
 	if m.level >= levelResizing {
 		row.Resizes, row.CacheBytes, row.Containers = c.Resizes, c.CacheBytes, c.Containers
+		row.ShareAfterNS = max(0, c.ShareAfterNs)
 	}
 	if old != nil && old.goesOn(row, c.Incarnation) {
 		relabeled := !slices.Equal(old.Labels, row.Labels)
 		old.Address, old.Runtime, old.Labels, old.CacheBytes = row.Address, row.Runtime, row.Labels, row.CacheBytes
-		old.Containers = row.Containers
+		old.Containers, old.ShareAfterNS = row.Containers, row.ShareAfterNS
 		old.canResize(row.Resizes)
 		m.touchNode(old)
 		m.relabel(old)

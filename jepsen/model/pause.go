@@ -142,6 +142,9 @@ func (m *Model) froze(c *logv1.ReportFrozen, got *logv1.Result) error {
 		if a.follows {
 			a.width = a.CoresMin
 		}
+		if a.shares {
+			a.width = 1
+		}
 		m.yields(a)
 		a.ice = state.IceFrozen
 	}
@@ -153,7 +156,8 @@ func (m *Model) yields(a *action) {
 	n := m.nodeByID[a.Node]
 	n.Spare -= a.spare()
 	n.Free = n.Free.Union(a.cores)
-	a.used += uint64(a.cores.Len()) * uint64(max(0, m.now-a.since))
+	a.used = a.usedUntil(m.now)
+	n.sharesLess(a)
 	a.cores, a.since = state.CoreSet{}, m.now
 	m.touchAction(a)
 	m.touchNode(n)
@@ -162,7 +166,7 @@ func (m *Model) yields(a *action) {
 
 // spare is how many of its cores others may be given.
 func (a *action) spare() uint32 {
-	if !a.follows || a.ice != state.IceNone {
+	if !a.follows || a.ice != state.IceNone || a.shares {
 		return 0
 	}
 	return uint32(a.cores.Len()) - a.CoresMin
@@ -213,7 +217,7 @@ func (m *Model) thaws(n *node, a *action) error {
 	if at.Ice == state.IceThawing && a.cores.Minus(at.Cores) != (state.CoreSet{}) {
 		return fmt.Errorf("action %d waits to go on with %v, and had %v of them already", a.ID, at.Cores.Slice(), a.cores.Slice())
 	}
-	a.used += uint64(a.cores.Len()) * uint64(max(0, m.now-a.since))
+	a.used = a.usedUntil(m.now)
 	n.Free = n.Free.Minus(at.Cores)
 	a.cores, a.since = at.Cores, m.now
 	if enough := a.cores.Len() >= int(a.width); enough != (at.Ice == state.IceNone) {

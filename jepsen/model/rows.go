@@ -67,6 +67,8 @@ type (
 		anchor  uint32
 		used    uint64
 		since   int64
+		// shares: it has no cores to itself, but shares some of its node.
+		shares bool
 		// charged is what its namespace was charged for the live attempt, in unit-microseconds.
 		charged uint64
 		// ice, pause and width are those of its attempt.

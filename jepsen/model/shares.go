@@ -277,7 +277,7 @@ func (m *Model) settleShare(a *action) {
 	}
 	k.unsure, k.settled = k.unsure || k.settled == m.applied, m.applied
 	held := uint64(m.now-a.StartedAt) / 1000
-	used := (a.used + uint64(a.cores.Len())*uint64(m.now-a.since)) / 1000
+	used := a.usedUntil(m.now) / 1000
 	if a.GPUs() != nil {
 		used = held * uint64(a.chunk.Units)
 	}

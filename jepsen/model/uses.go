@@ -27,7 +27,7 @@ func (m *Model) usedAttempt(a *action) {
 		return
 	}
 	u, held := m.useOf(a.Namespace), m.now-a.StartedAt
-	u.CoreUS += (a.used + uint64(a.cores.Len())*uint64(m.now-a.since)) / 1000
+	u.CoreUS += a.usedUntil(m.now) / 1000
 	u.GPUUS += uint64(a.chunk.Units) * uint64(held/1000)
 	addMemory(u, a.reserved, held)
 	u.Attempts++
