@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"rota/agent/internal/record"
 	rotav1 "rota/api/gen/rota/v1"
@@ -134,6 +135,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	a.runtime = short(a.describeRuntime(first), runtimeMax)
 	a.resizes = a.inv.Pinned && first.Describe().Resizes
+	if cfg.ShareAfter > 0 && !a.resizes {
+		return fmt.Errorf("%w: actions of this node cannot share cores: that takes cgroups with the cpuset controller, and no more cores than the machine has; leave out --share-cores-after", ErrConfig)
+	}
 	a.log.Info("agent started", "node", cfg.Name, "pool", cfg.Pool, "output_address", a.address, "runtime", a.runtime)
 	if err := a.run(ctx, listener, status, first); ctx.Err() == nil {
 		return err
@@ -310,6 +314,9 @@ func (a *agent) describe() *rotav1.RegisterNodeRequest {
 		Name: a.cfg.Name, Pool: a.cfg.Pool, Address: a.address, Labels: a.inv.Labels,
 		MemoryBytes: a.inv.MemoryBytes, Runtime: a.runtime,
 		BandwidthBps: a.cfg.BandwidthBPS, Resizes: a.resizes, Containers: a.sandboxes != nil,
+	}
+	if a.resizes && a.cfg.ShareAfter > 0 {
+		req.ShareAfter = durationpb.New(a.cfg.ShareAfter)
 	}
 	if a.kv != nil {
 		req.CacheBytes = a.cfg.KV.MemoryBytes + a.cfg.KV.DiskBytes

@@ -87,6 +87,9 @@ type Config struct {
 	// SimulatedGPUHealth is a file that says which simulated GPUs are sick, a line for each:
 	// its number and a reason. It is watched; while it is not there, all are well.
 	SimulatedGPUHealth string
+	// ShareAfter is the age from which actions may share cores when others wait for cores, on a node
+	// that can change the cores of what runs; 0: they do not.
+	ShareAfter time.Duration
 	// BandwidthBPS declares so much bandwidth of the network, in bits a second.
 	BandwidthBPS uint64
 	// DiskFloor is how many bytes of Dir's file system have to be free for the node to
@@ -174,6 +177,9 @@ func (c Config) withDefaults() (Config, error) {
 		if _, _, err := net.SplitHostPort(addr); err != nil {
 			return c, fmt.Errorf("%w: server address %q is not host:port", ErrConfig, addr)
 		}
+	}
+	if c.ShareAfter < 0 {
+		return c, fmt.Errorf("%w: actions cannot share cores from the age of %v on; give a longer one, or 0: they never do", ErrConfig, c.ShareAfter)
 	}
 	if c.SimulatedGPUHealth != "" && c.SimulatedGPUs == nil {
 		return c, fmt.Errorf("%w: a file says which simulated GPUs are sick, and none are simulated; declare them with --simulated-gpus", ErrConfig)

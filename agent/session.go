@@ -175,7 +175,7 @@ func (a *agent) desire(incarnation uint64, m *rotav1.WatchNodeResponse) (gap boo
 func (a *agent) assignment(p *plan.Plan, incarnation uint64, as *rotav1.Assignment) plan.Assignment {
 	out := plan.Assignment{
 		Key:  plan.Key{Action: as.GetActionId(), Attempt: as.GetAttempt(), Incarnation: incarnation},
-		Stop: as.GetStop(), Engine: engineOf(as), Freeze: as.GetFreeze(),
+		Stop: as.GetStop(), Engine: engineOf(as), Freeze: as.GetFreeze(), Shares: as.GetSharesCpus(),
 	}
 	for _, gpu := range as.GetGpus() {
 		out.GPUs = append(out.GPUs, int(gpu))

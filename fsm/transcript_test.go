@@ -136,21 +136,6 @@ func (s *story) entry(t rapid.TB, commands []*logv1.Command) string {
 	return out.String()
 }
 
-// resizes says which attempts that ran before have other cores now.
-func (s *story) resizes(were *state.State) string {
-	var out strings.Builder
-	s.state.Nodes(0, func(n *state.Node) bool {
-		s.state.Attempts(n.ID, func(t *state.Attempt) bool {
-			if old := were.Attempt(n.ID, t.Action); old != nil && old.Number == t.Number && old.Cores != t.Cores {
-				fmt.Fprintf(&out, "   action %d goes on with cores %s, had %s\n", t.Action, coreList(t.Cores), coreList(old.Cores))
-			}
-			return true
-		})
-		return true
-	})
-	return out.String()
-}
-
 func (s *story) apply(t rapid.TB, commands ...*logv1.Command) []*logv1.Result {
 	t.Helper()
 	s.index++
@@ -559,7 +544,7 @@ func registerOf(a args) *logv1.Command {
 		Name: a.text("node"), Incarnation: a.num("inc", 0), JournalId: "j-" + a.text("node") + a.text("journal"),
 		Pool: a.text("pool"), MemoryBytes: a.num("memory", 1000), BandwidthBps: a.num("net", 0),
 		Resizes: a.text("resizes") != "", CacheBytes: a.num("cache", 0),
-		Containers: a.text("containers") != "",
+		Containers: a.text("containers") != "", ShareAfterNs: a.dur("share"),
 	}
 	for _, l := range strings.FieldsFunc(a.text("labels"), func(r rune) bool { return r == ',' }) {
 		key, value, _ := strings.Cut(l, ":")

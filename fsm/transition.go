@@ -34,7 +34,7 @@ func (x *execution) grant(d sched.Decision) {
 		Node: n.ID, Action: a.ID, Number: a.Attempt + 1, Incarnation: n.Incarnation,
 		Cores: cores, Reserved: reserved, Limit: x.memoryLimit(a), StartedAt: x.now(), Bandwidth: a.Bandwidth(),
 	}
-	if n.Resizes && a.Resizable() {
+	if n.Follows(a) {
 		t.Least, t.Anchor = a.CoresMin, cores.First(1).Slice()[0]
 		m.Spare += t.Spare()
 	}

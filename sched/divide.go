@@ -61,15 +61,15 @@ type division struct {
 	demands
 	node    *state.Node
 	now     int64
-	shares  []share // of those that can be resized, by action
-	cores   int     // theirs, the free ones and those that are shared
-	resized int     // how many of them change
-	old     []share // of those that may share cores
-	joins   []*state.Attempt
-	shared  int   // how many cores are to be shared
-	oldAt   int64 // when the next attempt may share cores; 0: none will
-	narrow  bool    // one has fewer cores than it could use
-	limited bool    // the limit of its namespace keeps one from more
+	shares  []share          // of those that can be resized, by action
+	cores   int              // theirs, the free ones and those that are shared
+	resized int              // how many of them change
+	old     []*state.Attempt // those that may share cores
+	joins   []*state.Attempt // those that are to, which is not so yet
+	shared  int              // how many cores are to be shared
+	oldAt   int64            // when the next attempt may share cores; 0: none will
+	narrow  bool             // one has fewer cores than it could use
+	limited bool             // the limit of its namespace keeps one from more
 	took    [tookMax]took
 	worths  [worthsMax]worths
 }

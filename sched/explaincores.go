@@ -13,6 +13,9 @@ func explainCores(v *state.State, a *state.Action) string {
 	if text := explainFrozen(v, t); text != "" {
 		return text
 	}
+	if t != nil && t.Shares {
+		return explainShared(v.Node(t.Node), t)
+	}
 	if t == nil || a.CoresMin == a.CoresMax || a.GPUs() != nil {
 		return ""
 	}

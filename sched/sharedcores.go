@@ -1,6 +1,9 @@
 package sched
 
 import (
+	"fmt"
+	"slices"
+
 	"rota/fsm/state"
 	"rota/sched/place"
 )
@@ -17,11 +20,9 @@ const (
 
 // ages notes an attempt that may share cores from a log time on.
 func (d *division) ages(t *state.Attempt, at int64) {
-	a := d.view.Action(t.Action)
 	switch {
-	case a.Fixed || a.CoresMin != 1:
 	case d.now >= at:
-		d.old = append(d.old, share{attempt: t, action: a})
+		d.old = append(d.old, t)
 	case d.oldAt == 0 || at < d.oldAt:
 		d.oldAt = at
 	}
@@ -37,28 +38,15 @@ func (d *division) join() {
 	if len(d.old) == 0 || state.SharedLeast(d.node.Sharing+uint32(len(d.old))) >= least+len(d.old) || !d.short() {
 		return
 	}
-	for _, s := range d.old {
-		d.joins = append(d.joins, s.attempt)
-		if s.attempt.Least == 0 { // else they are counted
-			d.cores += s.attempt.Cores.Len()
+	d.joins, d.old = d.old, nil
+	left := d.joins
+	d.shares = slices.DeleteFunc(d.shares, func(s share) bool { // both are in the order of actions
+		joins := len(left) > 0 && left[0] == s.attempt
+		if joins {
+			left = left[1:]
 		}
-	}
-	kept := d.shares[:0]
-	for _, s := range d.shares {
-		if d.oldest(s.attempt) {
-			continue
-		}
-		kept = append(kept, s)
-	}
-	d.shares, d.old = kept, nil
-}
-
-// oldest reports whether an attempt is among those that join. Both are in the order of actions.
-func (d *division) oldest(t *state.Attempt) bool {
-	for len(d.old) > 0 && d.old[0].attempt.Action < t.Action {
-		d.old = d.old[1:]
-	}
-	return len(d.old) > 0 && d.old[0].attempt == t
+		return joins
+	})
 }
 
 // short reports whether the first in line for the node, or for its pool, waits only for cores.
@@ -154,4 +142,10 @@ func (d *division) shareAgain() int64 {
 		return again
 	}
 	return at
+}
+
+// explainShared says why a running action has no cores to itself.
+func explainShared(n *state.Node, t *state.Attempt) string {
+	return fmt.Sprintf("it shares %s of node %s with %d other actions: it had run for %d ms or more when others waited for cores, and goes on so until it ends",
+		cores(uint32(n.Shared.Len())), n.Name, n.Sharing-1, (t.ResizedAt-t.StartedAt)/1_000_000)
 }

@@ -154,11 +154,11 @@ func (s *State) checkAttempts() (err error) {
 		switch {
 		case a == nil || a.State != ActionRunning || s.Node(at.Node) == nil:
 			err = fmt.Errorf("attempt %d of action %d on node %d is of no running action, or the node does not exist", at.Number, at.Action, at.Node)
-		case at.Shares && (at.Cores != CoreSet{} || at.Ice > IceWanted || at.Least > 1):
+		case at.Shares && (at.Cores != CoreSet{} || at.Ice > IceWanted || !a.MayShare()):
 			err = fmt.Errorf("attempt %d of action %d shares cores, has %v to itself, and may do with %d", at.Number, at.Action, at.Cores.Slice(), at.Least)
 		case at.Ice <= IceWanted && !at.Shares && (at.Cores == CoreSet{}) != (a.CoresMin == 0):
 			err = fmt.Errorf("attempt %d of action %d holds cores %v, it asks for %d at least", at.Number, at.Action, at.Cores.Slice(), a.CoresMin)
-		case at.Ice <= IceWanted && at.Least != 0 && !at.Shares && (at.Least != a.CoresMin || !a.Resizable() || at.Cores.Len() < int(at.Least) || !at.Cores.Has(int(at.Anchor))):
+		case at.Ice <= IceWanted && at.Least != 0 && !at.Shares && (at.Least != a.CoresMin || !a.Resizable() && !a.MayShare() || at.Cores.Len() < int(at.Least) || !at.Cores.Has(int(at.Anchor))):
 			err = fmt.Errorf("attempt %d of action %d holds cores %v, and may not lose %d of them and core %d", at.Number, at.Action, at.Cores.Slice(), at.Least, at.Anchor)
 		case (at.Chunk.Units != 0) != (a.GPUs() != nil) || at.Bandwidth != a.Bandwidth():
 			err = fmt.Errorf("attempt %d of action %d holds chunk %+v and %d bit/s", at.Number, at.Action, at.Chunk, at.Bandwidth)

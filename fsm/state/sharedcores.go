@@ -9,10 +9,20 @@ import "fmt"
 // SharersPerCore is how many attempts that share cores count as much as one that does not.
 const SharersPerCore = 8
 
-// ShareAt is the log time from which an attempt on the node may share cores: one that is to go on, and
-// has at most one core that cannot be taken from it; 0: never. Its action has to allow it, too.
+// MayShare reports whether an action can do with shared cores: one that can do with a single core, which need
+// not be its own.
+func (r *Action) MayShare() bool { return !r.Fixed && r.CoresMin == 1 && r.GPUs() == nil }
+
+// Follows reports whether an attempt of an action that starts on the node can be given other cores, or share
+// some, while it runs.
+func (r *Node) Follows(a *Action) bool {
+	return r.Resizes && (a.Resizable() || r.ShareAfterNS > 0 && a.MayShare())
+}
+
+// ShareAt is the log time from which an attempt on the node may share cores; 0: never. One that was paused
+// keeps the cores that it then waited for.
 func (r *Node) ShareAt(t *Attempt) int64 {
-	if !r.Resizes || r.ShareAfterNS == 0 || t.Shares || t.Stop || t.Ice != IceNone || t.Chunk.Units > 0 || uint32(t.Cores.Len())-t.Spare() != 1 {
+	if !r.Resizes || r.ShareAfterNS == 0 || t.Least != 1 || t.Shares || t.Stop || t.Pause != 0 {
 		return 0
 	}
 	return t.StartedAt + r.ShareAfterNS

@@ -23,7 +23,7 @@ const (
 
 // follow notes that an attempt starts whose cores may change, at a log time.
 func (a *action) follow(n *node, at *state.Attempt, now int64) {
-	a.follows, a.anchor, a.used, a.since = a.wouldFollow(n), at.Anchor, 0, now
+	a.follows, a.anchor, a.used, a.since = a.wouldFollow(n) || n.Resizes && n.ShareAfterNS > 0 && a.canShare(), at.Anchor, 0, now
 }
 
 // canFollow: it can use other numbers of cores, and nobody has said that they are to stay.

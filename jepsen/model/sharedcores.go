@@ -36,9 +36,12 @@ func (a *action) usedUntil(now int64) uint64 {
 
 // mayShare: an action of the node is old enough to share cores, and can do with one.
 func (a *action) mayShare(n *node, now int64) bool {
-	return n.Resizes && n.ShareAfterNS > 0 && now-a.StartedAt >= n.ShareAfterNS && a.CoresMin == 1 && !a.Fixed && a.GPUs() == nil &&
-		(a.follows || a.cores.Len() == 1) && !a.shares && a.ice == state.IceNone && a.CancelReason == 0
+	return n.Resizes && n.ShareAfterNS > 0 && now-a.StartedAt >= n.ShareAfterNS && a.follows && a.CoresMin == 1 &&
+		!a.shares && a.pause == 0 && a.CancelReason == 0
 }
+
+// canShare: it can do with one core, and nobody has said that it is to keep that.
+func (a *action) canShare() bool { return a.CoresMin == 1 && !a.Fixed && a.GPUs() == nil }
 
 // sharesLess: an action shares no cores any more, as it has ended or is frozen. When none does, the cores
 // are free.

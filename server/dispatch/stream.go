@@ -38,6 +38,8 @@ type stream struct {
 type sentAttempt struct {
 	// row is what it was told. Rows never change: another row is a change.
 	row *state.Attempt
+	// shared are the cores that its node shares, if it does share them.
+	shared state.CoreSet
 	// timeout is the run timeout, which is repeated in each assignment.
 	timeout *durationpb.Duration
 	// engine is the model whose engine it needs, as it was told first.
@@ -67,6 +69,7 @@ func (s *stream) nodeID() (id state.NodeID) {
 // can be read after the view.
 type grant struct {
 	attempt   *state.Attempt
+	shared    state.CoreSet // of the node
 	action    *state.Action
 	namespace string
 	keys      []*rotav1.QuotaKey
@@ -130,13 +133,13 @@ func (s *stream) next() (*rotav1.WatchNodeResponse, error) {
 			if told := s.sent[token{a.Action, a.Number}]; told != nil {
 				known++
 				told.round = s.round
-				if changes && told.row == a {
+				if changes && told.row == a && (!a.Shares || told.shared == node.Shared) {
 					return true
 				}
 			}
 			action := st.Action(a.Action) // there is one: an invariant of state
 			common, snapshot := commonOf(st, action)
-			grants = append(grants, grant{a, action, st.Namespace(action.Namespace).Name, quotaKeys(st, action), engineOf(st, action), common, snapshot, placeInGang(st, action)})
+			grants = append(grants, grant{a, node.Shared, action, st.Namespace(action.Namespace).Name, quotaKeys(st, action), engineOf(st, action), common, snapshot, placeInGang(st, action)})
 			return true
 		})
 		engines, msg.RemovedModels = enginesOn(st, node), s.removedOn(st, node)
@@ -205,6 +208,9 @@ func (s *stream) assign(g grant) (*rotav1.Assignment, error) {
 	if g.attempt.Ice <= state.IceWanted { // what is frozen has none, or not all yet
 		a.Cpus = g.attempt.Cores.Slice()
 	}
+	if g.attempt.Shares {
+		a.Cpus, a.SharesCpus = g.shared.Slice(), true
+	}
 	if g.attempt.Ice != state.IceNone {
 		a.Freeze = g.attempt.Pause
 	}
@@ -213,7 +219,7 @@ func (s *stream) assign(g grant) (*rotav1.Assignment, error) {
 	}
 	key := token{g.attempt.Action, g.attempt.Number}
 	if told := s.sent[key]; told != nil {
-		told.row, a.RunTimeout, a.Engine = g.attempt, told.timeout, told.engine
+		told.row, told.shared, a.RunTimeout, a.Engine = g.attempt, g.shared, told.timeout, told.engine
 		return a, nil
 	}
 	spec := new(rotav1.ActionSpec)
@@ -233,7 +239,7 @@ func (s *stream) assign(g grant) (*rotav1.Assignment, error) {
 	if a.Traceparent = spec.Traceparent; s.trace != nil {
 		a.Traceparent = s.trace(spec.Traceparent, g.action, g.attempt)
 	}
-	s.sent[key] = &sentAttempt{g.attempt, spec.RunTimeout, g.engine, s.round}
+	s.sent[key] = &sentAttempt{g.attempt, g.shared, spec.RunTimeout, g.engine, s.round}
 	return a, nil
 }
 

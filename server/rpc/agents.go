@@ -51,7 +51,7 @@ func registration(req *rotav1.RegisterNodeRequest) *logv1.RegisterNode {
 		Name: req.Name, Incarnation: req.Incarnation, JournalId: req.JournalId, Pool: orDefault(req.Pool),
 		Address: req.Address, Runtime: req.Runtime, MemoryBytes: req.MemoryBytes,
 		BandwidthBps: req.BandwidthBps, Resizes: req.Resizes, CacheBytes: req.CacheBytes,
-		Containers: req.Containers,
+		Containers: req.Containers, ShareAfterNs: int64(req.ShareAfter.AsDuration()),
 	}
 	if g := req.Gpus; g != nil {
 		r.Gpus = &logv1.GpuInventory{Class: g.Class, Count: g.Count, MemoryBytes: g.MemoryBytes}

@@ -47,6 +47,7 @@ type actionRow struct {
 	*state.Action
 	namespace, node string
 	attempt         *state.Attempt
+	shared          state.CoreSet // of its node, if the attempt shares cores
 	waitingFor      string
 	coresReason     string
 	estimate        *rotav1.StartEstimate
@@ -67,6 +68,9 @@ func readAction(st *state.State, a *state.Action) actionRow {
 	}
 	if a.State == state.ActionRunning {
 		r.attempt = st.Attempt(a.Node, a.ID)
+		if r.attempt != nil && r.attempt.Shares {
+			r.shared = st.Node(a.Node).Shared
+		}
 	}
 	return r
 }
@@ -106,7 +110,10 @@ func (r actionRow) message() (*rotav1.Action, error) {
 		Revision:        r.Revision,
 	}
 	if r.attempt != nil {
-		m.Cpus = r.attempt.Cores.Slice()
+		m.Cpus, m.SharesCpus = r.attempt.Cores.Slice(), r.attempt.Shares
+		if r.attempt.Shares {
+			m.Cpus = r.shared.Slice()
+		}
 		m.Gpus = r.attempt.Chunk.GPUs().Slice()
 		m.Setup = duration(r.attempt.SetUpNS)
 	}
@@ -212,6 +219,9 @@ func nodeMessage(st *state.State, n *state.Node) *rotav1.Node {
 		Resizes:          n.Resizes,
 		SpareCores:       n.Spare,
 		Containers:       n.Containers,
+		ShareAfter:       duration(n.ShareAfterNS),
+		SharedCpus:       n.Shared.Slice(),
+		SharingActions:   n.Sharing,
 	}
 	describeGPUs(m, st, n)
 	m.UnhealthyGpus = unhealthyGPUs(n)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
@@ -24,6 +25,7 @@ type agentFlags struct {
 	labels        []string
 	cores         int
 	oversubscribe bool
+	shareAfter    time.Duration
 	memory        size
 	allowProcess  bool
 	runAs         string
@@ -70,6 +72,7 @@ section "agent" of the config file.`,
 	fs.StringSliceVar(&f.labels, "label", nil, "labels of the node, NAME=VALUE")
 	fs.IntVar(&f.cores, "cores", 0, "cores to offer; 0: all")
 	fs.BoolVar(&f.oversubscribe, "oversubscribe", false, "allow more --cores than the machine has; commands are then not pinned to cores")
+	fs.DurationVar(&f.shareAfter, "share-cores-after", 0, "age from which actions that can do with one core share some, such as 10s, while others wait for cores; 0: each core has one user")
 	fs.Var(&f.memory, "memory", "memory to offer, such as 64GiB; 0: the machine's memory minus a reserve")
 	fs.BoolVar(&f.allowProcess, "allow-process", false, "run commands of actions as processes of this machine")
 	fs.StringVar(&f.runAs, "run-as", "", "run all commands as this user, instead of --attempt-uids")
@@ -146,7 +149,7 @@ func (f *agentFlags) config(s *settings, logger hclog.Logger) (agent.Config, err
 		Listen: f.listen, Metrics: f.metrics, Advertise: f.advertise, Labels: labels,
 		Cores: f.cores, Oversubscribe: f.oversubscribe, MemoryBytes: uint64(f.memory),
 		EnginesAsleepMax: &f.asleepMax, EnginesAsleepBytes: uint64(f.asleepMemory),
-		KillOnExit: f.killOnExit || f.dev, Logger: logger, Containers: f.containers,
+		KillOnExit: f.killOnExit || f.dev, Logger: logger, Containers: f.containers, ShareAfter: f.shareAfter,
 	}
 	if err := f.registry.apply(&cfg.Containers.Pull); err != nil {
 		return cfg, err

@@ -121,6 +121,7 @@ func (a *app) printNode(n *rotav1.Node) error {
 		{"NUMA nodes", strings.Join(numa, "; ")},
 		{"free cores", coresText(n)},
 		{"spare cores", spareText(n)},
+		{"shared cores", sharedText(n)},
 		{"free memory", memoryText(n)},
 		{"GPUs", gpusText(n)},
 		{"GPUs out of use", unhealthyText(n)},
@@ -160,6 +161,18 @@ func spareText(n *rotav1.Node) string {
 		return "none: the cores of running actions cannot be changed here"
 	}
 	return fmt.Sprintf("%d, which running actions give up when another starts", n.GetSpareCores())
+}
+
+// sharedText says which cores several actions share; empty: each core has one user.
+func sharedText(n *rotav1.Node) string {
+	after := n.GetShareAfter().AsDuration()
+	switch {
+	case n.GetSharingActions() > 0:
+		return fmt.Sprintf("%s, by %s that have run for %v or more while others waited", formatCPUs(n.GetSharedCpus()), plural(int(n.GetSharingActions()), "action"), after)
+	case after > 0:
+		return fmt.Sprintf("none now; actions that have run for %v share some when others wait for cores", after)
+	}
+	return ""
 }
 
 func memoryText(n *rotav1.Node) string {

@@ -1376,7 +1376,7 @@ type Action struct {
 	Attempt uint32 `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Node of the newest attempt.
 	Node string `protobuf:"bytes,6,opt,name=node,proto3" json:"node,omitempty"`
-	// CPUs held by the running attempt.
+	// CPUs of the running attempt: its own, unless shares_cpus is set.
 	Cpus       []uint32               `protobuf:"varint,7,rep,packed,name=cpus,proto3" json:"cpus,omitempty"`
 	SubmitTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=submit_time,json=submitTime,proto3" json:"submit_time,omitempty"`
 	StartTime  *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
@@ -1405,7 +1405,9 @@ type Action struct {
 	QuotaUsage []*QuotaUse `protobuf:"bytes,21,rep,name=quota_usage,json=quotaUsage,proto3" json:"quota_usage,omitempty"`
 	// The first action of its gang, whose rank is 0; 0: it belongs to no gang. The others have the
 	// IDs after that one.
-	Gang          uint64 `protobuf:"varint,22,opt,name=gang,proto3" json:"gang,omitempty"`
+	Gang uint64 `protobuf:"varint,22,opt,name=gang,proto3" json:"gang,omitempty"`
+	// The running attempt shares its CPUs with others of its node: it has run for long, and others waited.
+	SharesCpus    bool `protobuf:"varint,23,opt,name=shares_cpus,json=sharesCpus,proto3" json:"shares_cpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1578,6 +1580,13 @@ func (x *Action) GetGang() uint64 {
 		return x.Gang
 	}
 	return 0
+}
+
+func (x *Action) GetSharesCpus() bool {
+	if x != nil {
+		return x.SharesCpus
+	}
+	return false
 }
 
 // StartEstimate is how long it takes from now until an action starts, as far as can be
@@ -3523,7 +3532,7 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"stderrTail\x12>\n" +
 	"\rexec_duration\x18\a \x01(\v2\x19.google.protobuf.DurationR\fexecDuration\x124\n" +
 	"\bcpu_time\x18\b \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x12*\n" +
-	"\x11memory_peak_bytes\x18\t \x01(\x04R\x0fmemoryPeakBytes\"\xf7\x05\n" +
+	"\x11memory_peak_bytes\x18\t \x01(\x04R\x0fmemoryPeakBytes\"\x98\x06\n" +
 	"\x06Action\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12'\n" +
@@ -3549,7 +3558,9 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\bestimate\x18\x14 \x01(\v2\x16.rota.v1.StartEstimateR\bestimate\x122\n" +
 	"\vquota_usage\x18\x15 \x03(\v2\x11.rota.v1.QuotaUseR\n" +
 	"quotaUsage\x12\x12\n" +
-	"\x04gang\x18\x16 \x01(\x04R\x04gang\"\x90\x01\n" +
+	"\x04gang\x18\x16 \x01(\x04R\x04gang\x12\x1f\n" +
+	"\vshares_cpus\x18\x17 \x01(\bR\n" +
+	"sharesCpus\"\x90\x01\n" +
 	"\rStartEstimate\x12+\n" +
 	"\x03p50\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03p50\x12+\n" +
 	"\x03p90\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03p90\x12%\n" +

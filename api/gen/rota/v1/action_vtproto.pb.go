@@ -964,6 +964,18 @@ func (m *Action) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.SharesCpus {
+		i--
+		if m.SharesCpus {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xb8
+	}
 	if m.Gang != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Gang))
 		i--
@@ -3334,6 +3346,9 @@ func (m *Action) SizeVT() (n int) {
 	}
 	if m.Gang != 0 {
 		n += 2 + protohelpers.SizeOfVarint(uint64(m.Gang))
+	}
+	if m.SharesCpus {
+		n += 3
 	}
 	n += len(m.unknownFields)
 	return n
@@ -7413,6 +7428,26 @@ func (m *Action) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 23:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field SharesCpus", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.SharesCpus = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -1034,7 +1034,7 @@ type Assignment struct {
 	Attempt  uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// The attempt should end: kill it and report.
 	Stop bool `protobuf:"varint,3,opt,name=stop,proto3" json:"stop,omitempty"`
-	// CPUs it holds exclusively. None: it shares those of the node.
+	// CPUs it holds exclusively, unless shares_cpus is set. None: it shares those of the node.
 	Cpus []uint32 `protobuf:"varint,4,rep,packed,name=cpus,proto3" json:"cpus,omitempty"`
 	// Memory limit in bytes; 0 for none.
 	MemoryBytes  uint64 `protobuf:"varint,5,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
@@ -1068,7 +1068,9 @@ type Assignment struct {
 	// The sandbox of its trajectory, which the command runs in; absent: it is a process of the node.
 	Container *Container `protobuf:"bytes,41,opt,name=container,proto3" json:"container,omitempty"`
 	// The snapshot that the files of its trajectory begin with; 0: none.
-	SnapshotId    uint64 `protobuf:"varint,33,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	SnapshotId uint64 `protobuf:"varint,33,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	// The CPUs are those of all attempts of the node for which this is set: they share them.
+	SharesCpus    bool `protobuf:"varint,46,opt,name=shares_cpus,json=sharesCpus,proto3" json:"shares_cpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1248,6 +1250,13 @@ func (x *Assignment) GetSnapshotId() uint64 {
 		return x.SnapshotId
 	}
 	return 0
+}
+
+func (x *Assignment) GetSharesCpus() bool {
+	if x != nil {
+		return x.SharesCpus
+	}
+	return false
 }
 
 // GangPlace is where an attempt stands in its gang.
@@ -2896,7 +2905,7 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\fmemory_bytes\x18\x04 \x01(\x04R\vmemoryBytes\"D\n" +
 	"\vGoneAttempt\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\rR\aattempt\"\xcf\x05\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\"\xf0\x05\n" +
 	"\n" +
 	"Assignment\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
@@ -2923,7 +2932,9 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\x03tty\x18- \x01(\v2\x15.rota.v1.TerminalSizeR\x03tty\x120\n" +
 	"\tcontainer\x18) \x01(\v2\x12.rota.v1.ContainerR\tcontainer\x12\x1f\n" +
 	"\vsnapshot_id\x18! \x01(\x04R\n" +
-	"snapshotId\"5\n" +
+	"snapshotId\x12\x1f\n" +
+	"\vshares_cpus\x18. \x01(\bR\n" +
+	"sharesCpus\"5\n" +
 	"\tGangPlace\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\rR\x04rank\x12\x14\n" +
 	"\x05hosts\x18\x02 \x03(\tR\x05hosts\"J\n" +

@@ -9,6 +9,7 @@ package rotav1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -405,9 +406,14 @@ type Node struct {
 	// GPUs that its agent found sick, or that an operator disabled, by their numbers.
 	UnhealthyGpus []*UnhealthyGpu `protobuf:"bytes,40,rep,name=unhealthy_gpus,json=unhealthyGpus,proto3" json:"unhealthy_gpus,omitempty"`
 	// Trajectories with a container can live on it.
-	Containers    bool `protobuf:"varint,41,opt,name=containers,proto3" json:"containers,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Containers bool `protobuf:"varint,41,opt,name=containers,proto3" json:"containers,omitempty"`
+	// The age from which actions may share cores when others wait for cores; unset: each core has one user.
+	ShareAfter *durationpb.Duration `protobuf:"bytes,42,opt,name=share_after,json=shareAfter,proto3" json:"share_after,omitempty"`
+	// CPUs that are shared, and how many actions share them.
+	SharedCpus     []uint32 `protobuf:"varint,43,rep,packed,name=shared_cpus,json=sharedCpus,proto3" json:"shared_cpus,omitempty"`
+	SharingActions uint32   `protobuf:"varint,44,opt,name=sharing_actions,json=sharingActions,proto3" json:"sharing_actions,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
@@ -627,6 +633,27 @@ func (x *Node) GetContainers() bool {
 		return x.Containers
 	}
 	return false
+}
+
+func (x *Node) GetShareAfter() *durationpb.Duration {
+	if x != nil {
+		return x.ShareAfter
+	}
+	return nil
+}
+
+func (x *Node) GetSharedCpus() []uint32 {
+	if x != nil {
+		return x.SharedCpus
+	}
+	return nil
+}
+
+func (x *Node) GetSharingActions() uint32 {
+	if x != nil {
+		return x.SharingActions
+	}
+	return 0
 }
 
 // UnhealthyGpu is a GPU of a node that is out of use, or is used only since an operator said so.
@@ -1312,7 +1339,7 @@ var File_rota_v1_node_proto protoreflect.FileDescriptor
 
 const file_rota_v1_node_proto_rawDesc = "" +
 	"\n" +
-	"\x12rota/v1/node.proto\x12\arota.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x1e\n" +
+	"\x12rota/v1/node.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x1e\n" +
 	"\bNumaNode\x12\x12\n" +
 	"\x04cpus\x18\x01 \x03(\rR\x04cpus\"]\n" +
 	"\fGpuInventory\x12\x14\n" +
@@ -1329,7 +1356,7 @@ const file_rota_v1_node_proto_rawDesc = "" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12'\n" +
 	"\x05chunk\x18\x02 \x01(\v2\x11.rota.v1.GpuChunkR\x05chunk\x12!\n" +
 	"\fmemory_bytes\x18\x03 \x01(\x04R\vmemoryBytes\x12>\n" +
-	"\rlast_use_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vlastUseTime\"\xe1\b\n" +
+	"\rlast_use_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vlastUseTime\"\xe7\t\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12(\n" +
@@ -1363,7 +1390,12 @@ const file_rota_v1_node_proto_rawDesc = "" +
 	"\x0eunhealthy_gpus\x18( \x03(\v2\x15.rota.v1.UnhealthyGpuR\runhealthyGpus\x12\x1e\n" +
 	"\n" +
 	"containers\x18) \x01(\bR\n" +
-	"containers\x1a9\n" +
+	"containers\x12:\n" +
+	"\vshare_after\x18* \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"shareAfter\x12\x1f\n" +
+	"\vshared_cpus\x18+ \x03(\rR\n" +
+	"sharedCpus\x12'\n" +
+	"\x0fsharing_actions\x18, \x01(\rR\x0esharingActions\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x93\x01\n" +
@@ -1459,6 +1491,7 @@ var file_rota_v1_node_proto_goTypes = []any{
 	(*RemoveNodeResponse)(nil),    // 19: rota.v1.RemoveNodeResponse
 	nil,                           // 20: rota.v1.Node.LabelsEntry
 	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
 }
 var file_rota_v1_node_proto_depIdxs = []int32{
 	3,  // 0: rota.v1.HeldChunk.chunk:type_name -> rota.v1.GpuChunk
@@ -1472,28 +1505,29 @@ var file_rota_v1_node_proto_depIdxs = []int32{
 	4,  // 8: rota.v1.Node.held_chunks:type_name -> rota.v1.HeldChunk
 	5,  // 9: rota.v1.Node.resident_models:type_name -> rota.v1.ResidentModel
 	7,  // 10: rota.v1.Node.unhealthy_gpus:type_name -> rota.v1.UnhealthyGpu
-	6,  // 11: rota.v1.GetNodeResponse.node:type_name -> rota.v1.Node
-	6,  // 12: rota.v1.ListNodesResponse.nodes:type_name -> rota.v1.Node
-	6,  // 13: rota.v1.DrainNodeResponse.node:type_name -> rota.v1.Node
-	6,  // 14: rota.v1.DisableGpusResponse.node:type_name -> rota.v1.Node
-	6,  // 15: rota.v1.EnableGpusResponse.node:type_name -> rota.v1.Node
-	8,  // 16: rota.v1.NodeService.GetNode:input_type -> rota.v1.GetNodeRequest
-	10, // 17: rota.v1.NodeService.ListNodes:input_type -> rota.v1.ListNodesRequest
-	12, // 18: rota.v1.NodeService.DrainNode:input_type -> rota.v1.DrainNodeRequest
-	14, // 19: rota.v1.NodeService.DisableGpus:input_type -> rota.v1.DisableGpusRequest
-	16, // 20: rota.v1.NodeService.EnableGpus:input_type -> rota.v1.EnableGpusRequest
-	18, // 21: rota.v1.NodeService.RemoveNode:input_type -> rota.v1.RemoveNodeRequest
-	9,  // 22: rota.v1.NodeService.GetNode:output_type -> rota.v1.GetNodeResponse
-	11, // 23: rota.v1.NodeService.ListNodes:output_type -> rota.v1.ListNodesResponse
-	13, // 24: rota.v1.NodeService.DrainNode:output_type -> rota.v1.DrainNodeResponse
-	15, // 25: rota.v1.NodeService.DisableGpus:output_type -> rota.v1.DisableGpusResponse
-	17, // 26: rota.v1.NodeService.EnableGpus:output_type -> rota.v1.EnableGpusResponse
-	19, // 27: rota.v1.NodeService.RemoveNode:output_type -> rota.v1.RemoveNodeResponse
-	22, // [22:28] is the sub-list for method output_type
-	16, // [16:22] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	22, // 11: rota.v1.Node.share_after:type_name -> google.protobuf.Duration
+	6,  // 12: rota.v1.GetNodeResponse.node:type_name -> rota.v1.Node
+	6,  // 13: rota.v1.ListNodesResponse.nodes:type_name -> rota.v1.Node
+	6,  // 14: rota.v1.DrainNodeResponse.node:type_name -> rota.v1.Node
+	6,  // 15: rota.v1.DisableGpusResponse.node:type_name -> rota.v1.Node
+	6,  // 16: rota.v1.EnableGpusResponse.node:type_name -> rota.v1.Node
+	8,  // 17: rota.v1.NodeService.GetNode:input_type -> rota.v1.GetNodeRequest
+	10, // 18: rota.v1.NodeService.ListNodes:input_type -> rota.v1.ListNodesRequest
+	12, // 19: rota.v1.NodeService.DrainNode:input_type -> rota.v1.DrainNodeRequest
+	14, // 20: rota.v1.NodeService.DisableGpus:input_type -> rota.v1.DisableGpusRequest
+	16, // 21: rota.v1.NodeService.EnableGpus:input_type -> rota.v1.EnableGpusRequest
+	18, // 22: rota.v1.NodeService.RemoveNode:input_type -> rota.v1.RemoveNodeRequest
+	9,  // 23: rota.v1.NodeService.GetNode:output_type -> rota.v1.GetNodeResponse
+	11, // 24: rota.v1.NodeService.ListNodes:output_type -> rota.v1.ListNodesResponse
+	13, // 25: rota.v1.NodeService.DrainNode:output_type -> rota.v1.DrainNodeResponse
+	15, // 26: rota.v1.NodeService.DisableGpus:output_type -> rota.v1.DisableGpusResponse
+	17, // 27: rota.v1.NodeService.EnableGpus:output_type -> rota.v1.EnableGpusResponse
+	19, // 28: rota.v1.NodeService.RemoveNode:output_type -> rota.v1.RemoveNodeResponse
+	23, // [23:29] is the sub-list for method output_type
+	17, // [17:23] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_node_proto_init() }
