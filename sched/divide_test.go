@@ -30,7 +30,7 @@ func (w *world) run(a state.Action, cores int, since int64) state.ActionID {
 	id := w.queue(a)
 	n, b := *w.Node(1), *w.Action(id)
 	t := &state.Attempt{Node: 1, Action: id, Number: 1, Cores: n.Free.First(cores), StartedAt: since}
-	if b.Resizable() {
+	if n.Follows(&b) {
 		t.Least, t.Anchor = b.CoresMin, t.Cores.Slice()[0]
 	}
 	n.Free = n.Free.Minus(t.Cores)
@@ -45,6 +45,9 @@ func (w *world) run(a state.Action, cores int, since int64) state.ActionID {
 
 // resize does what the state machine does, and says what is wrong with it.
 func (w *world) resize(r Resize) error {
+	if r.Attempt == nil {
+		return w.resizeShared(r.Cores)
+	}
 	t, n := *w.Attempt(1, r.Attempt.Action), *w.Node(1)
 	a := w.Action(t.Action)
 	free := n.Free.Union(t.Cores)
@@ -75,6 +78,14 @@ func randomNode(r *rapid.T) *world {
 	n := func(label string, least, most int) int { return rapid.IntRange(least, most).Draw(r, label) }
 	w := resizing(n("numa", 1, 12), n("numa", 1, 12))
 	w.PutClass(&state.Class{ID: 1, Namespace: 1, Name: "c", Seen: []state.WidthSeen{{Units: 1, MeanNS: 8 * second, Attempts: 9}, {Units: 4, MeanNS: 3 * second, Attempts: 9}}})
+	if n("shares", 0, 1) > 0 {
+		m := *w.Node(1)
+		m.ShareAfterNS = 10 * second
+		w.PutNode(&m)
+		if n("waits", 0, 1) > 0 {
+			w.queue(state.Action{CoresMin: 1 + uint32(n("cores", 0, 4))})
+		}
+	}
 	for range n("attempts", 1, 8) {
 		free := w.Node(1).Free.Len()
 		if free == 0 {
@@ -91,7 +102,14 @@ func randomNode(r *rapid.T) *world {
 		case 1:
 			a.CoresMin, a.CoresMax, width, a.Needs = 1, 8, 1, &state.Needs{Cores: []uint32{1, 4, 8}}
 		}
-		w.run(a, width, w.Meta().Now-int64(n("age", 0, 100))*second/4)
+		id := w.run(a, width, w.Meta().Now-int64(n("age", 0, 100))*second/4)
+		if m := *w.Node(1); w.Attempt(1, id).Least == 1 && m.ShareAfterNS > 0 && n("shares already", 0, 4) == 0 {
+			w.share(r, []*state.Attempt{w.Attempt(1, id)})
+			if m = *w.Node(1); m.Shared == (state.CoreSet{}) {
+				m.SetShared(m.Free.First(width), m.Sharing)
+				w.PutNode(&m)
+			}
+		}
 	}
 	return w
 }
@@ -105,9 +123,13 @@ func TestDivisionIsSound(t *testing.T) {
 		if again := Divide(w.State, w.Node(1)); !reflect.DeepEqual(d, again) {
 			r.Fatalf("two divisions of the same node are %+v and %+v", d, again)
 		}
+		w.share(r, d.Share)
 		grown := false
 		for _, x := range d.Resizes {
-			had := x.Attempt.Cores.Len()
+			had := w.Node(1).Shared.Len()
+			if x.Attempt != nil {
+				had = x.Attempt.Cores.Len()
+			}
 			if grown && x.Cores.Len() < had {
 				r.Fatal("one shrinks after another has grown")
 			}
@@ -116,8 +138,11 @@ func TestDivisionIsSound(t *testing.T) {
 				r.Fatal(err)
 			}
 		}
-		if d := Divide(w.State, w.Node(1)); len(d.Resizes) > 0 {
-			r.Fatalf("it is divided again at once: %+v", d.Resizes)
+		if d := Divide(w.State, w.Node(1)); len(d.Resizes)+len(d.Share) > 0 {
+			r.Fatalf("it is divided again at once: %+v", d)
+		}
+		if n := w.Node(1); n.Shared.Len() < state.SharedLeast(n.Sharing) || (n.Sharing > 0) != (n.Shared.Len() > 0) {
+			r.Fatalf("%d share cores %v", n.Sharing, n.Shared.Slice())
 		}
 		if d.Again != 0 && d.Again < w.Meta().Now+divideAgainNSMin {
 			r.Fatalf("it is to be divided again in %d ns", d.Again-w.Meta().Now)
@@ -144,7 +169,9 @@ func TestReclaimTakesFromThoseWithMost(t *testing.T) {
 			if err := w.resize(x); err != nil {
 				r.Fatal(err)
 			}
-			most = max(most, w.Attempt(1, x.Attempt.Action).Spare())
+			if x.Attempt != nil {
+				most = max(most, w.Attempt(1, x.Attempt.Action).Spare())
+			}
 		}
 		w.Attempts(1, func(t *state.Attempt) bool {
 			if contiguous := w.Action(t.Action).Needs == nil || len(w.Action(t.Action).Needs.Cores) == 0; contiguous && t.Spare() > most+1 && t.ResizedAt == 0 && len(from) > 0 {

@@ -33,6 +33,9 @@ func TestAnyHistory(t *testing.T) {
 			"stop":             m.stop,
 			"resize":           m.resize,
 			"resize more":      m.resize,
+			"share":            m.share,
+			"share and see":    func(t *rapid.T) { m.share(t); m.see(t); m.doSome(t) },
+			"resize shared":    m.resizeShared,
 			"resize and see":   func(t *rapid.T) { m.resize(t); m.see(t); m.doSome(t) },
 			"cancel":           m.cancel,
 			"see":              m.see,
@@ -61,6 +64,8 @@ type assigned struct {
 	key  Key
 	stop bool
 	cpus CPUs // the first one it keeps
+	// shares: they are those of all that share.
+	shares bool
 	// engine that it needs; the zero value: none.
 	engine Engine
 	// gpus that it has to itself.
@@ -91,6 +96,7 @@ type machine struct {
 	resizes   bool // all supervisors can
 	runs      []Key
 	widths    map[Key]CPUs
+	shares    map[Key]bool // that the cluster has share CPUs
 	ends      []Exit
 	deadline  int64
 	starts    map[Key]int
@@ -119,7 +125,7 @@ type todo struct {
 const cpusOfMachine = 6
 
 func newMachine(t *rapid.T) *machine {
-	m := &machine{t: t, now: second, index: 100, reports: map[Key]Exit{}, starts: map[Key]int{}, widths: map[Key]CPUs{}}
+	m := &machine{t: t, now: second, index: 100, reports: map[Key]Exit{}, starts: map[Key]int{}, widths: map[Key]CPUs{}, shares: map[Key]bool{}}
 	m.resizes = rapid.IntRange(0, 4).Draw(t, "resizes") > 0
 	m.boot()
 	return m
@@ -234,6 +240,9 @@ func (m *machine) resize(t *rapid.T) {
 	}
 	m.wants = slices.Clone(m.wants)
 	from, to := &m.wants[pick(t, m.wants)], &m.wants[pick(t, m.wants)]
+	if from.shares || to.shares {
+		t.Skip()
+	}
 	if n := len(from.cpus); n > 1 {
 		from.cpus = slices.Delete(slices.Clone(from.cpus), n-1, n)
 	}
@@ -251,7 +260,7 @@ func sorted(cpus CPUs) CPUs { return slices.Sorted(slices.Values(cpus)) }
 func (m *machine) exclusive(k Key) {
 	for other, cpus := range m.widths {
 		for _, cpu := range m.widths[k] {
-			if other != k && slices.Contains(cpus, cpu) {
+			if other != k && slices.Contains(cpus, cpu) && !(m.shares[k] && m.shares[other]) {
 				m.t.Fatalf("%v has CPU %d, and %v has it too", k, cpu, other)
 			}
 		}
@@ -302,7 +311,7 @@ func (m *machine) cancel(t *rapid.T) {
 func (m *machine) desired() Desired {
 	d := Desired{Incarnation: m.incarnation, Fenced: !m.lives, Index: m.index}
 	for _, as := range m.wants {
-		d.Assignments = append(d.Assignments, Assignment{Key: as.key, Stop: as.stop, CPUs: sorted(as.cpus), Engine: as.engine, GPUs: as.gpus})
+		d.Assignments = append(d.Assignments, Assignment{Key: as.key, Stop: as.stop, CPUs: sorted(as.cpus), Shares: as.shares, Engine: as.engine, GPUs: as.gpus})
 	}
 	return d
 }

@@ -235,3 +235,37 @@ func TestEnginesAreAlwaysWhole(t *testing.T) {
 		t.Errorf("the engine was removed, and an attempt needs it: %v", m)
 	}
 }
+
+func TestSharedCPUsAreToldAgainWhenTheyChange(t *testing.T) {
+	c := newCluster(t)
+	c.start(1, 1)
+	c.start(2, 1)
+	shared := func(cpus state.CoreSet) {
+		c.change(func(st *state.State) {
+			n := *st.Node(1)
+			n.SetShared(cpus, 1)
+			st.PutNode(&n)
+		})
+	}
+	c.change(func(st *state.State) {
+		a := *st.Attempt(1, 1)
+		a.Shares, a.Cores = true, state.CoreSet{}
+		st.PutAttempt(&a)
+	})
+	shared(state.CoreRange(3, 2))
+	s := c.changing()
+	first := mustNext(t, s)
+	if a := first.Assignments; len(a) != 2 || !a[0].SharesCpus || !slices.Equal(a[0].Cpus, []uint32{3, 4}) || a[1].SharesCpus {
+		t.Fatalf("first: %v", first)
+	}
+	if m := mustNext(t, s); len(m.Assignments) != 0 {
+		t.Errorf("nothing has changed: %v", m)
+	}
+	shared(state.CoreRange(3, 1))
+	if m := mustNext(t, s); len(m.Assignments) != 1 || m.Assignments[0].ActionId != 1 || !slices.Equal(m.Assignments[0].Cpus, []uint32{3}) {
+		t.Errorf("only CPU 3 is shared: %v", m)
+	}
+	if m := mustNext(t, s); len(m.Assignments) != 0 {
+		t.Errorf("nothing has changed again: %v", m)
+	}
+}
