@@ -64,7 +64,7 @@ var ErrStale = errors.New("the edit does not fit the sources any more: write it 
 // All returns all mutants, in the order of the layers of the product.
 func All() []Mutant {
 	var all []Mutant
-	for _, layer := range [][]Mutant{stateMachine, resizing, pauses, snapshots, quotas, shares, gangs, estimates, gpus, gpuHealth, engines, migrations, rollouts, rewards, workers, lengths, jobs, members, leases, access, servers, agents} {
+	for _, layer := range [][]Mutant{stateMachine, resizing, sharedCores, pauses, snapshots, quotas, shares, gangs, estimates, gpus, gpuHealth, engines, migrations, rollouts, rewards, workers, lengths, jobs, members, leases, access, servers, agents} {
 		all = append(all, layer...)
 	}
 	return all

@@ -5,7 +5,7 @@ var pauses = []Mutant{
 	{
 		Name:  "paused-spares",
 		Bug:   "the cores of an action that is being frozen are given to others one by one",
-		Edits: []Edit{{"fsm/state/rows.go", "r.Least == 0 || r.Ice != IceNone {", "r.Least == 0 || r.Ice > IceWanted {"}},
+		Edits: []Edit{{"fsm/state/rows.go", "r.Least == 0 || r.Ice != IceNone || r.Shares {", "r.Least == 0 || r.Ice > IceWanted || r.Shares {"}},
 		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/pauses-spare"}},
 	},
 	{

@@ -136,8 +136,8 @@ var stateMachine = []Mutant{
 		Name: "forgotten-work",
 		Bug:  "a queue that gets cores back is not looked at",
 		Edits: []Edit{{"fsm/transition.go",
-			"	x.dirtyNodes.add(n.ID)\n	x.nodeFreed(&n)\n	x.divides(&n, t.Cores)\n	x.membersFreed",
-			"	x.dirtyNodes.add(n.ID)\n	x.divides(&n, t.Cores)\n	x.membersFreed"}},
+			"	x.dirtyNodes.add(n.ID)\n	x.nodeFreed(&n)\n	x.divides(&n, t.Cores.Union(shared))\n	x.membersFreed",
+			"	x.dirtyNodes.add(n.ID)\n	x.divides(&n, t.Cores.Union(shared))\n	x.membersFreed"}},
 		Hunt: simulate(),
 	},
 	{

@@ -22,6 +22,8 @@
 //   - uncontrolled: clients call external APIs whenever they want to, and try
 //     again when these fail.
 //   - baseline: the last three together, each for what it can do.
+//   - shared-N: rota on nodes where actions share cores after N seconds if others wait
+//     for cores.
 //   - equal: a reference that nobody can build. All cores are one machine, resized
 //     at every moment so that everybody has the same. Sandboxes open as under rota.
 //   - aged-N: the same, but actions that are older than N seconds have an eighth of
