@@ -21,13 +21,16 @@ type Reader struct {
 // use is the cores that an attempt has had, and for how long each number of them.
 type use struct {
 	held  []held
-	units int32 // that it has
+	units units // that it has
 	since int64 // log time
 }
 
+// units are cores of an attempt, or those that it shares with others, of attempts in all.
+type units struct{ cores, of int32 }
+
 type held struct {
-	units int32
-	ns    int64
+	units
+	ns int64
 }
 
 // until adds up what the attempt has had until a log time.
@@ -81,7 +84,7 @@ func NewReader(snapshot io.ReadCloser) (*Reader, error) {
 		s.Nodes(0, func(n *state.Node) bool {
 			r.node(n)
 			s.Attempts(n.ID, func(t *state.Attempt) bool {
-				r.running[t.Action] = &use{units: sched.MeanWidth(t, s.Meta().Now), since: t.StartedAt}
+				r.running[t.Action] = &use{units: units{cores: sched.MeanWidth(t, s.Meta().Now)}, since: t.StartedAt}
 				return true
 			})
 			return true
@@ -123,14 +126,21 @@ func (r *Reader) effects(all []fsm.Effect) {
 func (r *Reader) resized(s *state.State) {
 	for _, id := range r.dirty {
 		s.Attempts(id, func(t *state.Attempt) bool {
-			if u := r.running[t.Action]; u != nil && u.units != int32(t.Cores.Len()) {
+			if u, has := r.running[t.Action], unitsOf(s, t); u != nil && u.units != has {
 				u.until(s.Meta().Now)
-				u.units = int32(t.Cores.Len())
+				u.units = has
 			}
 			return true
 		})
 	}
 	r.dirty = r.dirty[:0]
+}
+
+func unitsOf(s *state.State, t *state.Attempt) units {
+	if n := s.Node(t.Node); t.Shares {
+		return units{int32(n.Shared.Len()), int32(n.Sharing)}
+	}
+	return units{cores: int32(t.Cores.Len())}
 }
 
 // read looks at the events of an entry.
@@ -175,7 +185,7 @@ func (r *Reader) action(s *state.State, a *state.Action, to state.ActionState) {
 	if to.Final() {
 		r.ended(a)
 	} else if t := s.Attempt(a.Node, a.ID); to == state.ActionRunning && t != nil {
-		r.running[a.ID] = &use{units: int32(t.Cores.Len()), since: t.StartedAt}
+		r.running[a.ID] = &use{units: unitsOf(s, t), since: t.StartedAt}
 	}
 }
 
