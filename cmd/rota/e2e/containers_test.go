@@ -129,7 +129,9 @@ func TestASandboxIsOpenBeforeItsFirstAction(t *testing.T) {
 		}
 		return out
 	}
-	open := func() string { return strings.Fields(rota("trajectory", "open", "--memory", "64MiB", "--image", image))[1] }
+	open := func() string {
+		return strings.Fields(rota("trajectory", "open", "--memory", "64MiB", "--image", image))[1]
+	}
 	dir := filepath.Join(w.cluster.Agents[0].Dir, "data", "runtime", "sandboxes")
 	ids := []string{open(), open()}
 	recorded := func(id string) os.FileInfo {
