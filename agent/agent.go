@@ -66,6 +66,7 @@ type agent struct {
 	forks    *forks
 	// sandboxes are the containers of trajectories; nil: this node runs none.
 	sandboxes *container.Manager
+	ahead     *aheadOpener // nil: this node runs no containers
 	specs     specifier
 	runtime   string // what the runtime can and cannot enforce
 	resizes   bool   // attempts can get other CPUs while they run
@@ -352,6 +353,9 @@ func (a *agent) run(ctx context.Context, listener, status net.Listener, first co
 	outer.Go(a.engines.Watch)
 	outer.Go(a.homes.keep)
 	outer.Go(a.keepSandboxes)
+	if a.ahead != nil {
+		outer.Go(a.ahead.run)
+	}
 	outer.Go(func(ctx context.Context) error { return a.serveOutput(ctx, listener) })
 	if status != nil {
 		outer.Go(func(ctx context.Context) error { return a.serveStatus(ctx, status) })

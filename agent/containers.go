@@ -108,7 +108,16 @@ func (a *agent) openContainers(ctx context.Context, conn runtime.Runtime) (close
 		return closeAll, err
 	}
 	a.specs.noContainers = ""
+	a.ahead = newAheadOpener(a.log.Named("sandboxes"), a.homes, a.openSandboxAhead)
 	return closeAll, nil
+}
+
+// openMax is how long it may take until a sandbox is open.
+func (c Containers) openMax() time.Duration {
+	if len(c.Pull.Hosts) > 0 {
+		return pullingSandboxMax
+	}
+	return sandboxMax
 }
 
 // check refuses settings of registries that cannot be used, also on a node that turns out to run no containers.
@@ -145,31 +154,56 @@ func (a *agent) newPuller(c *container.Containerd) (*container.Puller, error) {
 // openSandbox completes a specification with the sandbox of its trajectory, which it opens if it
 // is not open. Its error is a sentence for the owner of the action.
 func (s *steps) openSandbox(ctx context.Context, conn runtime.Runtime, spec *runtime.Spec, c *rotav1.Container) error {
-	most := sandboxMax
-	if len(s.cfg.Containers.Pull.Hosts) > 0 {
-		most = pullingSandboxMax
-	}
-	ctx, cancel := context.WithTimeout(ctx, most)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Containers.openMax())
 	defer cancel()
-	if _, err := conn.MakeTrajectory(ctx, spec.Trajectory); err != nil {
-		return notReady(ctx, fmt.Errorf("make the directory of the trajectory: %w", err))
-	}
-	root, err := s.forks.root(spec.Trajectory)
-	if err != nil {
-		return notReady(ctx, fmt.Errorf("find the root file system of the trajectory: %w", err))
-	}
 	s.forks.committed.changes(spec.Trajectory)
-	sb, err := s.sandboxes.Open(ctx, container.Spec{
-		Trajectory: spec.Trajectory, Incarnation: spec.Key.Incarnation, Image: c.GetImage(), User: c.GetUser(),
-		ReadOnlyRoot: c.GetReadOnlyRoot(), HostNetwork: c.GetNetwork() == rotav1.Network_NETWORK_HOST,
-		Home: runtime.TrajectoryDir(s.cfg.Process.Dir, spec.Trajectory), Root: root,
-	})
+	opened, err := s.sandboxSpec(ctx, conn, spec.Trajectory, spec.Key.Incarnation, c)
+	if err != nil {
+		return notReady(ctx, err)
+	}
+	sb, err := s.sandboxes.Open(ctx, opened)
 	if err != nil {
 		return notReady(ctx, err)
 	}
 	spec.Sandbox = &runtime.Sandbox{SocketDir: sb.SocketDir, Cgroup: sb.Cgroup, User: sb.User, Dir: sb.Dir}
 	spec.Env = over(sb.Env, spec.Env)
 	return nil
+}
+
+// openSandboxAhead opens the sandbox of a trajectory before an action needs it, unless it was open before.
+func (a *agent) openSandboxAhead(ctx context.Context, incarnation uint64, d *rotav1.DesiredSandbox) error {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Containers.openMax())
+	defer cancel()
+	conn := a.driver.connection()
+	if conn == nil {
+		return errNoSupervisor
+	}
+	done, err := a.forks.use(ctx, d.GetTrajectoryId(), d.GetSnapshotId())
+	if err != nil {
+		return err
+	}
+	defer done()
+	spec, err := a.sandboxSpec(ctx, conn, d.GetTrajectoryId(), incarnation, d.GetContainer())
+	if err != nil {
+		return err
+	}
+	return a.sandboxes.OpenAhead(ctx, spec)
+}
+
+// sandboxSpec makes the directory of a trajectory, and says what its sandbox is made of.
+func (a *agent) sandboxSpec(ctx context.Context, conn runtime.Runtime, trajectory, incarnation uint64, c *rotav1.Container) (container.Spec, error) {
+	if _, err := conn.MakeTrajectory(ctx, trajectory); err != nil {
+		return container.Spec{}, fmt.Errorf("make the directory of the trajectory: %w", err)
+	}
+	root, err := a.forks.root(trajectory)
+	if err != nil {
+		return container.Spec{}, fmt.Errorf("find the root file system of the trajectory: %w", err)
+	}
+	return container.Spec{
+		Trajectory: trajectory, Incarnation: incarnation, Image: c.GetImage(), User: c.GetUser(),
+		ReadOnlyRoot: c.GetReadOnlyRoot(), HostNetwork: c.GetNetwork() == rotav1.Network_NETWORK_HOST,
+		Home: runtime.TrajectoryDir(a.cfg.Process.Dir, trajectory), Root: root,
+	}, nil
 }
 
 // over is the environment of an image with that of a command over it.
@@ -183,8 +217,8 @@ func over(image, command []string) []string {
 	return environ(env)
 }
 
-// keepSandboxes removes those of trajectories that have ended, when a server has said which are
-// open, until the context ends.
+// keepSandboxes removes those of trajectories that have ended, when homes says that there may be some, until
+// the context ends.
 func (a *agent) keepSandboxes(ctx context.Context) error {
 	if a.sandboxes == nil {
 		<-ctx.Done()

@@ -17,13 +17,13 @@ type homes struct {
 	conn func() runtime.Runtime
 
 	mu sync.Mutex
-	// open is what a server said last, and what it has assigned attempts of since. A start may
-	// overtake a list that does not have its trajectory yet.
+	// open is what a server said last, and what it has assigned attempts of or named the sandboxes of
+	// since. A start may overtake a list that does not have its trajectory yet.
 	open map[uint64]bool // nil: no server has said anything
 	// used are trajectories whose files a server asked for, by the index of the state that it
 	// saw them open in. An older list may not have them yet.
 	used map[uint64]uint64
-	// changed and ended hold one mark each when a list has come, for keep and for sandboxes.
+	// changed and ended hold one mark each when something may have to be removed, for keep and for sandboxes.
 	changed, ended chan struct{}
 	refused        bool // the supervisor's error is logged
 }
@@ -56,12 +56,20 @@ func (h *homes) told(m *rotav1.WatchNodeResponse) {
 			h.open[id] = true
 		}
 	}
+	for _, d := range m.GetSandboxes() {
+		h.open[d.GetTrajectoryId()] = true
+	}
 	if list != nil {
-		for _, mark := range []chan struct{}{h.changed, h.ended} {
-			select {
-			case mark <- struct{}{}:
-			default:
-			}
+		h.sweep()
+	}
+}
+
+// sweep has the directories and sandboxes of trajectories removed that are not open.
+func (h *homes) sweep() {
+	for _, mark := range []chan struct{}{h.changed, h.ended} {
+		select {
+		case mark <- struct{}{}:
+		default:
 		}
 	}
 }

@@ -165,6 +165,9 @@ func (a *agent) desire(incarnation uint64, m *rotav1.WatchNodeResponse) (gap boo
 		if p.Told(incarnation, m.GetIndex()) {
 			a.desireEngines(p, m)
 			a.homes.told(m)
+			if a.ahead != nil {
+				a.ahead.told(incarnation, m)
+			}
 			a.forks.told(m, a.homes.uses)
 			a.mover.desire(incarnation, m.GetMigrations())
 		}

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,5 +75,25 @@ func TestContainersCameWithALevel(t *testing.T) {
 				t.Errorf("at level %d: %v, %v", level, n.Containers, s.Check())
 			}
 		})
+	}
+}
+
+// A node is told of a trajectory with a container when that gets the node, and of no other.
+func TestNodesAreToldOfPlacedContainers(t *testing.T) {
+	s := newStory(t)
+	for _, step := range []struct {
+		line string
+		want []string
+	}{
+		{"register node=box numa=4 memory=1000 containers=yes", nil},
+		{"open container=yes memory=600", []string{"box"}},
+		{"open memory=100", nil},
+		{"open container=yes memory=600", nil}, // it waits
+		{"submit trajectory=3", nil},
+		{"close id=1", []string{"box"}},
+	} {
+		if got := s.toldOf(t, EffectPlaced, step.line); !slices.Equal(got, step.want) {
+			t.Errorf("%s: nodes %v are told, want %v", step.line, got, step.want)
+		}
 	}
 }

@@ -29,6 +29,8 @@ const (
 	EffectReward
 	// EffectUploadExpired says that the upload Name of a backup was dropped, with Index parts.
 	EffectUploadExpired
+	// EffectPlaced says that a trajectory with a container got Node.
+	EffectPlaced
 )
 
 // Effect names something that became dirty.

@@ -13,7 +13,13 @@ import (
 )
 
 // told plays one command and returns the nodes whose desired state it changed.
-func (s *story) told(t rapid.TB, line string) (names []string) {
+func (s *story) told(t rapid.TB, line string) []string {
+	t.Helper()
+	return s.toldOf(t, EffectNode, line)
+}
+
+// toldOf plays one command and returns the nodes that its effects of a kind name.
+func (s *story) toldOf(t rapid.TB, kind EffectKind, line string) (names []string) {
 	t.Helper()
 	s.index++
 	next, results, effects := apply(s.state.Copy, s.index, &logv1.Entry{TimeNs: s.now, Commands: parseCommand(t, line)}, sched.Deciders(), nil)
@@ -22,7 +28,7 @@ func (s *story) told(t rapid.TB, line string) (names []string) {
 	}
 	s.state = next
 	for _, e := range effects {
-		if e.Kind == EffectNode {
+		if e.Kind == kind {
 			names = append(names, s.nodeName(e.Node))
 		}
 	}

@@ -129,6 +129,9 @@ func (x *execution) place(t *state.Trajectory, n *state.Node) {
 	u.State, u.Node = state.TrajectoryOpen, n.ID
 	u.Spread.Domain = domainOn(n, t)
 	x.putTrajectory(&u)
+	if t.Container {
+		x.effects = append(x.effects, Effect{Kind: EffectPlaced, Node: n.ID})
+	}
 	x.leavesPending(t.ID)
 	for _, a := range x.s.LiveActions(t.ID) {
 		x.budget--

@@ -299,6 +299,8 @@ func (s *Server) onEffects(effects []fsm.Effect) {
 		switch e.Kind {
 		case fsm.EffectNode:
 			s.streams.Dirty(e.Node)
+		case fsm.EffectPlaced:
+			s.streams.Placed(e.Node)
 		case fsm.EffectRestored:
 			s.streams.AllDirty()
 			s.hub.NotifyPolicies()

@@ -135,4 +135,22 @@ var agents = []Mutant{
 		Edits: []Edit{{"agent/runtime/cgroup.go", `"pids", "cpu"}`, `"pids"}`}, {"agent/runtime/cgroups.go", `if c.holder("cpu") == nil {`, `if false {`}},
 		Hunt:  Hunt{Engine: Tests, Args: []string{"agent/runtime", "TestManyProcessesShareOnePartOfACPU"}},
 	},
+	{
+		Name:  "sandbox-of-an-ended-trajectory",
+		Bug:   "a sandbox that was being opened ahead while its trajectory ended stays",
+		Edits: []Edit{{"agent/openahead.go", "		o.homes.sweep()\n		return\n", "		return\n"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"agent", "TestASandboxOfATrajectoryThatEndedMeanwhileIsSwept"}},
+	},
+	{
+		Name:  "failed-pull-ahead-is-remembered",
+		Bug:   "the first action fails, untried, with the error of a pull that only an opening ahead of it had wanted",
+		Edits: []Edit{{"agent/runtime/container/pull.go", "if one == nil || one.err != nil && !ahead && !one.wasAsked() {", "if one == nil {"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"agent/runtime/container", "TestAFailedPullAheadOfAnActionIsTriedAgain"}},
+	},
+	{
+		Name:  "placements-not-told",
+		Bug:   "a node hears of sandboxes to open only with the whole state, half a minute later",
+		Edits: []Edit{{"server/dispatch/dispatch.go", "	for s := range h.streams[node] {\n		s.placed.Store(true)\n", "	for s := range h.streams[node] {\n"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"server/dispatch", "TestAPlacementIsToldAtOnce"}},
+	},
 }

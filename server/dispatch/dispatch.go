@@ -65,12 +65,24 @@ func (h *Hub) Dirty(node state.NodeID) {
 	}
 }
 
+// Placed says that a trajectory with a container got a node. It does not block and may be called
+// from within Apply.
+func (h *Hub) Placed(node state.NodeID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.streams[node] {
+		s.placed.Store(true)
+		s.mark()
+	}
+}
+
 // AllDirty says that anything may have changed, as after a restored snapshot.
 func (h *Hub) AllDirty() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, node := range h.streams {
 		for s := range node {
+			s.placed.Store(true)
 			s.mark()
 		}
 	}

@@ -11,6 +11,9 @@
 // Engines are sent whole each time: those that should be ready on the node follow from what is
 // resident there and how that is served. They are few, and an agent that missed one would stop it.
 //
+// Sandboxes to open ahead of actions are named once per stream. The trajectories of a node are looked
+// through for them only when one with a container was placed there, and with the whole state.
+//
 // Only what to run travels once per stream and attempt: commands can be 64 KiB,
 // and an agent has either journaled one or lost its stream.
 package dispatch

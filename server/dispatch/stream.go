@@ -3,6 +3,7 @@ package dispatch
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -32,6 +33,10 @@ type stream struct {
 	whole bool
 	// snapshots are those that the agent was told of; nil: none were yet.
 	snapshots *rotav1.NodeSnapshots
+	// placed: a trajectory with a container may have got the node since the message before.
+	placed atomic.Bool
+	// sandboxes are the trajectories whose sandboxes the agent was told of, while they are open.
+	sandboxes map[state.TrajectoryID]struct{}
 }
 
 // sentAttempt is an attempt that the agent knows.
@@ -114,6 +119,7 @@ func (s *stream) next() (*rotav1.WatchNodeResponse, error) {
 	msg := &rotav1.WatchNodeResponse{}
 	changes := s.req.Changes && s.sent != nil && !s.whole
 	s.whole = false
+	placed := s.placed.Swap(false) // before the view: what is placed after that marks it again
 	if s.sent == nil {
 		s.sent = map[token]*sentAttempt{}
 	}
@@ -122,6 +128,7 @@ func (s *stream) next() (*rotav1.WatchNodeResponse, error) {
 	var grants []grant
 	var engines []resident
 	var moves transfer
+	var sandboxes []*state.Trajectory
 	s.machine.View(func(st *state.State) {
 		msg.Index = st.Meta().Applied
 		node := st.NodeByName(s.req.Name)
@@ -146,6 +153,9 @@ func (s *stream) next() (*rotav1.WatchNodeResponse, error) {
 		if !changes {
 			msg.OpenTrajectories = openOn(st, node)
 		}
+		if placed || !changes {
+			sandboxes = s.newSandboxes(st, node)
+		}
 		moves = transferAt(st, node)
 		msg.Snapshots = snapshotsOn(st, node)
 	})
@@ -166,6 +176,9 @@ func (s *stream) next() (*rotav1.WatchNodeResponse, error) {
 	}
 	s.index = msg.Index
 	var err error
+	if msg.Sandboxes, err = desiredSandboxes(sandboxes); err != nil {
+		return nil, err
+	}
 	if msg.Engines, err = s.desired(engines); err != nil {
 		return nil, err
 	}
@@ -226,12 +239,14 @@ func (s *stream) assign(g grant) (*rotav1.Assignment, error) {
 	if err := spec.UnmarshalVT(g.action.Spec); err != nil {
 		return nil, fmt.Errorf("decode the spec of action %d: %w", g.attempt.Action, err)
 	}
-	err := addCommon(spec.Command, g.common)
-	if err != nil {
+	if err := addCommon(spec.Command, g.common); err != nil {
 		return nil, fmt.Errorf("decode the specification of trajectory %d: %w", g.action.Trajectory, err)
 	}
-	if a.Container, err = containerOf(spec.Command, g.common); err != nil {
-		return nil, fmt.Errorf("decode the specification of trajectory %d: %w", g.action.Trajectory, err)
+	if spec.Command != nil {
+		var err error
+		if a.Container, err = containerOf(g.action.Trajectory, g.common); err != nil {
+			return nil, err
+		}
 	}
 	a.Command, a.Http, a.RunTimeout, a.Engine = spec.Command, spec.Http, spec.RunTimeout, g.engine
 	a.Stdin, a.Tty, a.SnapshotId = spec.Stdin, spec.Tty, uint64(g.snapshot)
@@ -241,16 +256,6 @@ func (s *stream) assign(g grant) (*rotav1.Assignment, error) {
 	}
 	s.sent[key] = &sentAttempt{g.attempt, g.shared, spec.RunTimeout, g.engine, s.round}
 	return a, nil
-}
-
-// containerOf is the sandbox that a command of the trajectory runs in; nil: none.
-func containerOf(c *rotav1.Command, common string) (*rotav1.Container, error) {
-	if c == nil || common == "" {
-		return nil, nil
-	}
-	t := new(rotav1.TrajectorySpec)
-	err := t.UnmarshalVT([]byte(common))
-	return t.Container, err
 }
 
 // addCommon adds to a command what those of its trajectory have in common.

@@ -157,6 +157,8 @@ func (w *world) effects(all []fsm.Effect) {
 		switch e.Kind {
 		case fsm.EffectNode:
 			w.hub.Dirty(e.Node)
+		case fsm.EffectPlaced:
+			w.hub.Placed(e.Node)
 		case fsm.EffectEvents:
 			w.events.Notify()
 		case fsm.EffectPolicies:

@@ -162,16 +162,11 @@ func (m *Manager) drop(trajectory uint64, e *entry) {
 // Open returns the sandbox of a trajectory, which it opens if it is not open, and starts again
 // if its first process has ended. Its error is a sentence for the owner of the trajectory.
 func (m *Manager) Open(ctx context.Context, s Spec) (Sandbox, error) {
-	e, err := m.lock(ctx, s.Trajectory)
+	e, err := m.find(ctx, s.Trajectory)
 	if err != nil {
 		return Sandbox{}, err
 	}
 	defer e.unlock()
-	if e.open == nil {
-		if e.open, err = m.opened(s.Trajectory); err != nil {
-			return Sandbox{}, fmt.Errorf("find the sandbox of trajectory %d: %w", s.Trajectory, err)
-		}
-	}
 	same := e.open != nil && e.open.Spec == s
 	if same && !initcall.Gone(e.open.Sandbox.SocketDir) {
 		return e.open.Sandbox, nil
@@ -180,13 +175,47 @@ func (m *Manager) Open(ctx context.Context, s Spec) (Sandbox, error) {
 		m.opts.Logger.Warn("a sandbox has ended; it is started again with its files", "trajectory", s.Trajectory)
 		err = m.again(ctx, e.open)
 	} else {
-		e.open, err = m.make(ctx, s)
+		e.open, err = m.make(ctx, s, false)
 	}
 	if err != nil {
 		e.open = nil
-		return Sandbox{}, fmt.Errorf("open the sandbox of trajectory %d with image %s: %w", s.Trajectory, s.Image, err)
+		return Sandbox{}, openFailed(s, err)
 	}
 	return e.open.Sandbox, nil
+}
+
+// OpenAhead opens the sandbox of a trajectory before an action needs it. One that was opened before is left
+// to the next action, also if its first process has ended. An Open that comes meanwhile waits for it.
+func (m *Manager) OpenAhead(ctx context.Context, s Spec) error {
+	e, err := m.find(ctx, s.Trajectory)
+	if err != nil {
+		return err
+	}
+	defer e.unlock()
+	if e.open != nil && e.open.Spec.Incarnation == s.Incarnation {
+		return nil
+	}
+	if e.open, err = m.make(ctx, s, true); err != nil {
+		return openFailed(s, err)
+	}
+	return nil
+}
+
+// find returns the entry of a trajectory, locked, with what an earlier agent has opened.
+func (m *Manager) find(ctx context.Context, trajectory uint64) (*entry, error) {
+	e, err := m.lock(ctx, trajectory)
+	if err != nil || e.open != nil {
+		return e, err
+	}
+	if e.open, err = m.opened(trajectory); err != nil {
+		e.unlock()
+		return nil, fmt.Errorf("find the sandbox of trajectory %d: %w", trajectory, err)
+	}
+	return e, nil
+}
+
+func openFailed(s Spec, err error) error {
+	return fmt.Errorf("open the sandbox of trajectory %d with image %s: %w", s.Trajectory, s.Image, err)
 }
 
 // slot waits until there is room for one more.
@@ -250,11 +279,11 @@ func (m *Manager) Reserve(trajectory uint64) error { return os.MkdirAll(m.dir(tr
 
 // make opens a sandbox anew. Its folder stays also if that fails, see Reserve: without it, a supervisor
 // that starts would remove the directory of the trajectory.
-func (m *Manager) make(ctx context.Context, s Spec) (*record, error) {
+func (m *Manager) make(ctx context.Context, s Spec, ahead bool) (*record, error) {
 	if err := errors.Join(m.Reserve(s.Trajectory), m.clear(ctx, s.Trajectory)); err != nil {
 		return nil, fmt.Errorf("remove what is left of an earlier one: %w", err)
 	}
-	image, err := m.image(ctx, s.Image)
+	image, err := m.image(ctx, s.Image, ahead)
 	if err != nil {
 		return nil, err
 	}
@@ -315,7 +344,7 @@ func (m *Manager) run(ctx context.Context, r *record) error {
 
 // image finds an image in containerd, in the folder of archives or in a registry. One that is unpacked
 // does not wait for others that are being imported or pulled.
-func (m *Manager) image(ctx context.Context, name string) (*manifest, error) {
+func (m *Manager) image(ctx context.Context, name string, ahead bool) (*manifest, error) {
 	if unpacked, err := m.opts.Containerd.findUnpacked(ctx, name); err != nil || unpacked != nil {
 		return unpacked, err
 	}
@@ -323,7 +352,7 @@ func (m *Manager) image(ctx context.Context, name string) (*manifest, error) {
 	if !errors.Is(err, ErrNoImage) || m.opts.Puller == nil {
 		return image, err
 	}
-	if pullErr := m.opts.Puller.Pull(ctx, name); pullErr != nil {
+	if pullErr := m.opts.Puller.pull(ctx, name, ahead); pullErr != nil {
 		return nil, fmt.Errorf("%w, and %w", err, pullErr)
 	}
 	return m.imported(ctx, name)

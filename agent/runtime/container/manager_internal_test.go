@@ -46,7 +46,7 @@ func TestAnImageThatIsThereWaitsForNoImport(t *testing.T) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		_, err := m.image(ctx, containertest.ImageName)
+		_, err := m.image(ctx, containertest.ImageName, false)
 		found <- err
 	}()
 	select {
@@ -60,7 +60,7 @@ func TestAnImageThatIsThereWaitsForNoImport(t *testing.T) {
 	// Another image waits, for as long as its caller does.
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	if _, err := m.image(ctx, "another:1"); err == nil {
+	if _, err := m.image(ctx, "another:1", false); err == nil {
 		t.Error("an image was found that there is not")
 	}
 }

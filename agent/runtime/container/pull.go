@@ -26,6 +26,8 @@ const (
 	// pullingMax is how many images are pulled at once, and layersAtOnce how many layers of each.
 	pullingMax   = 3
 	layersAtOnce = 3
+	// pullingAheadMax is how many of those no action waits for.
+	pullingAheadMax = pullingMax - 1
 	// readsMax is how often the read of a blob is begun or goes on.
 	readsMax = 4
 	// failedFor is how long a pull that has failed is not tried again.
@@ -54,8 +56,9 @@ type Puller struct {
 	opts     PullOptions
 	c        *Containerd
 	registry *registry.Client
-	// pulling bounds how many are pulled at once; unpacking, those that are unpacked.
-	pulling, unpacking chan struct{}
+	// pulling bounds how many are pulled at once; pullingAhead, those of them that no action waits for;
+	// unpacking, those that are unpacked.
+	pulling, pullingAhead, unpacking chan struct{}
 
 	mu    sync.Mutex
 	pulls map[string]*pull // by full name: those that go on, and those that failed a short while ago
@@ -67,6 +70,18 @@ type pull struct {
 	err     error         // after that
 	waiting int
 	cancel  context.CancelFunc
+	// asked is closed when one that wants it does not want it ahead of an action.
+	asked chan struct{}
+}
+
+// wasAsked reports whether anyone has wanted a pull that was not ahead of an action.
+func (one *pull) wasAsked() bool {
+	select {
+	case <-one.asked:
+		return true
+	default:
+		return false
+	}
 }
 
 // NewPuller checks the options. Its error wraps registry.ErrConfig.
@@ -79,7 +94,7 @@ func NewPuller(c *Containerd, o PullOptions) (*Puller, error) {
 		o.Ended = func(uint64, time.Duration, error) {}
 	}
 	return &Puller{opts: o, c: c, registry: client, pulling: make(chan struct{}, pullingMax),
-		unpacking: make(chan struct{}, 1), pulls: map[string]*pull{}}, nil
+		pullingAhead: make(chan struct{}, pullingAheadMax), unpacking: make(chan struct{}, 1), pulls: map[string]*pull{}}, nil
 }
 
 // fullName is the name of an image with its registry.
@@ -97,12 +112,16 @@ func RegistryOf(name string) string {
 // Pull gets an image from its registry, whether or not the node has one of that name. All that want one
 // image at a time share one pull, which goes on while any of them waits, and their error is the same
 // for a while. Its error is a sentence for the owner of a trajectory.
-func (p *Puller) Pull(ctx context.Context, name string) error {
+func (p *Puller) Pull(ctx context.Context, name string) error { return p.pull(ctx, name, false) }
+
+// pull is Pull for an action, or ahead of one. A pull that failed and that no action waited for is tried again
+// for an action.
+func (p *Puller) pull(ctx context.Context, name string, ahead bool) error {
 	full := fullName(name)
 	if err := p.registry.Allows(full); err != nil {
 		return err
 	}
-	one := p.join(full)
+	one := p.join(full, ahead)
 	select {
 	case <-one.done:
 		return one.err
@@ -112,16 +131,19 @@ func (p *Puller) Pull(ctx context.Context, name string) error {
 	}
 }
 
-func (p *Puller) join(full string) *pull {
+func (p *Puller) join(full string, ahead bool) *pull {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	one := p.pulls[full]
-	if one == nil {
-		one = &pull{done: make(chan struct{})}
+	if one == nil || one.err != nil && !ahead && !one.wasAsked() {
+		one = &pull{done: make(chan struct{}), asked: make(chan struct{})}
 		var ctx context.Context
 		ctx, one.cancel = context.WithCancel(context.Background())
 		p.pulls[full] = one
 		go p.run(ctx, full, one)
+	}
+	if !ahead && !one.wasAsked() {
+		close(one.asked)
 	}
 	one.waiting++
 	return one
@@ -151,7 +173,7 @@ func (p *Puller) forget(full string, one *pull) {
 
 func (p *Puller) run(ctx context.Context, full string, one *pull) {
 	defer one.cancel()
-	err := p.withSlot(ctx, full)
+	err := p.withSlot(ctx, full, one.asked)
 	if err != nil {
 		err = fmt.Errorf("pull %s: %w", full, err)
 	}
@@ -171,7 +193,14 @@ func (p *Puller) run(ctx context.Context, full string, one *pull) {
 }
 
 // withSlot pulls when fewer than the most are being pulled, logs it, and bounds its time.
-func (p *Puller) withSlot(ctx context.Context, full string) error {
+func (p *Puller) withSlot(ctx context.Context, full string, asked <-chan struct{}) error {
+	select {
+	case <-asked:
+	case p.pullingAhead <- struct{}{}:
+		defer func() { <-p.pullingAhead }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	leave, err := slot(ctx, p.pulling)
 	if err != nil {
 		return err

@@ -87,7 +87,7 @@ func TestAnImageIsPulledOnce(t *testing.T) {
 			}
 		}
 	})
-	image, err := m.image(t.Context(), name)
+	image, err := m.image(t.Context(), name, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,14 +95,14 @@ func TestAnImageIsPulledOnce(t *testing.T) {
 		t.Errorf("%d of %d bytes in %d pulls; leases left: %v", bytes.Load(), image.Layers[0].Size, ended.Load(), leasesOf(t, c))
 	}
 	before, _ := r.Requests("")
-	if _, err := m.image(t.Context(), name); err != nil {
+	if _, err := m.image(t.Context(), name, false); err != nil {
 		t.Error(err)
 	}
 	if after, _ := r.Requests(""); len(after) != len(before) {
 		t.Errorf("an image that is on the node was asked for: %q", after[len(before):])
 	}
 	// By its digest it is another name, and nothing that has to be downloaded.
-	if _, err := m.image(t.Context(), r.Host+"/team/tools:any@"+image.self.Digest); err != nil || asked(r, image) != 1 {
+	if _, err := m.image(t.Context(), r.Host+"/team/tools:any@"+image.self.Digest, false); err != nil || asked(r, image) != 1 {
 		t.Errorf("by its digest it was downloaded %d times: %v", asked(r, image), err)
 	}
 	stored, err := c.ImageNames(t.Context())
@@ -114,7 +114,7 @@ func TestAnImageIsPulledOnce(t *testing.T) {
 	if err := m.opts.Puller.Pull(t.Context(), name); err != nil {
 		t.Fatal(err)
 	}
-	if now, err := m.image(t.Context(), name); err != nil || now.self.Digest == image.self.Digest {
+	if now, err := m.image(t.Context(), name, false); err != nil || now.self.Digest == image.self.Digest {
 		t.Errorf("after the tag was pulled again it is the same: %v", err)
 	}
 }
@@ -127,7 +127,7 @@ func TestAnImageThatCannotBePulledSaysWhy(t *testing.T) {
 		r.Host + "/nothing:1": {"has no " + r.Host + "/nothing:1"},
 		"/etc/passwd":         {"not a name"},
 	} {
-		_, err := m.image(t.Context(), name)
+		_, err := m.image(t.Context(), name, false)
 		if !errors.Is(err, ErrNoImage) {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -139,7 +139,7 @@ func TestAnImageThatCannotBePulledSaysWhy(t *testing.T) {
 		}
 	}
 	before, _ := r.Requests("")
-	_, err := m.image(t.Context(), r.Host+"/nothing:1")
+	_, err := m.image(t.Context(), r.Host+"/nothing:1", false)
 	if after, _ := r.Requests(""); len(after) != len(before) || !errors.Is(err, registry.ErrNotFound) {
 		t.Errorf("a moment after a failure it was asked %d times: %v", len(after)-len(before), err)
 	}
@@ -179,7 +179,7 @@ func TestThoseWhoWantAnImageShareItsPull(t *testing.T) {
 	impatient, leave := context.WithCancel(t.Context())
 	gone := make(chan error, 1)
 	go func() {
-		_, err := m.image(impatient, name)
+		_, err := m.image(impatient, name, false)
 		gone <- err
 	}()
 	<-came
@@ -194,7 +194,7 @@ func TestThoseWhoWantAnImageShareItsPull(t *testing.T) {
 	var others sync.WaitGroup
 	for range 8 {
 		others.Go(func() {
-			if _, err := m.image(t.Context(), name); err != nil {
+			if _, err := m.image(t.Context(), name, false); err != nil {
 				t.Error(err)
 			}
 		})
@@ -210,7 +210,7 @@ func TestThoseWhoWantAnImageShareItsPull(t *testing.T) {
 	}
 	release()
 	others.Wait()
-	image, err := m.image(t.Context(), name)
+	image, err := m.image(t.Context(), name, false)
 	if manifests, _ := r.Requests("/manifests/1"); err != nil || len(manifests) != 1 || asked(r, image) != 1 {
 		t.Errorf("it was pulled %d times: %v", len(manifests), err)
 	}
@@ -225,7 +225,7 @@ func TestAPullEndsWhenNobodyWaitsForIt(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	gone := make(chan error, 1)
 	go func() {
-		_, err := m.image(ctx, name)
+		_, err := m.image(ctx, name, false)
 		gone <- err
 	}()
 	<-came
@@ -234,7 +234,7 @@ func TestAPullEndsWhenNobodyWaitsForIt(t *testing.T) {
 	<-ended
 	containertest.Wait(t, "its lease is gone", func() bool { return len(leasesOf(t, c)) == 0 })
 	release()
-	if _, err := m.image(t.Context(), name); err != nil {
+	if _, err := m.image(t.Context(), name, false); err != nil {
 		t.Errorf("wanted again: %v", err)
 	}
 }
@@ -249,7 +249,7 @@ func TestPullsAreBounded(t *testing.T) {
 	for i := range pullingMax + 1 {
 		name := r.Push(fmt.Sprint("tools", i), "1", noise(t, 10_000+i))
 		pulls.Go(func() {
-			if _, err := m.image(t.Context(), name); err != nil {
+			if _, err := m.image(t.Context(), name, false); err != nil {
 				t.Error(err)
 			}
 		})
@@ -269,6 +269,56 @@ func TestPullsAreBounded(t *testing.T) {
 	pulls.Wait()
 }
 
+// A pull that failed ahead of an action is tried again for the action, and after that for nobody for a while.
+func TestAFailedPullAheadOfAnActionIsTriedAgain(t *testing.T) {
+	r := containertest.NewRegistry(t)
+	m, _ := pulling(t, r, nil)
+	for i, ahead := range []bool{true, true, false, false, true} {
+		before, _ := r.Requests("")
+		_, err := m.image(t.Context(), r.Host+"/nothing:1", ahead)
+		after, _ := r.Requests("")
+		if want := i == 0 || i == 2; !errors.Is(err, registry.ErrNotFound) || len(after) > len(before) != want {
+			t.Errorf("try %d, ahead of an action %v, asked the registry %d times: %v", i, ahead, len(after)-len(before), err)
+		}
+	}
+}
+
+// Pulls ahead of actions leave room for those of actions. One that an action asks for meanwhile is its own.
+func TestPullsAheadLeaveRoom(t *testing.T) {
+	r := containertest.NewRegistry(t)
+	came, _, release := hang(r)
+	defer release()
+	m, _ := pulling(t, r, nil)
+	var pulls sync.WaitGroup
+	pull := func(name string, ahead bool) {
+		pulls.Go(func() {
+			if _, err := m.image(t.Context(), name, ahead); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	var last string
+	for i := range pullingAheadMax + 1 {
+		last = r.Push(fmt.Sprint("tools", i), "1", noise(t, 10_000+i))
+		pull(last, true)
+		if i < pullingAheadMax {
+			<-came
+		}
+	}
+	containertest.Wait(t, "all are known", func() bool {
+		m.opts.Puller.mu.Lock()
+		defer m.opts.Puller.mu.Unlock()
+		return len(m.opts.Puller.pulls) == pullingAheadMax+1
+	})
+	if opened, _ := r.Requests("/manifests/1"); len(opened) != pullingAheadMax {
+		t.Errorf("%d images are being pulled", len(opened))
+	}
+	pull(last, false)
+	<-came
+	release()
+	pulls.Wait()
+}
+
 // Two images with a layer in common are pulled at once.
 func TestALayerOfTwoImages(t *testing.T) {
 	r := containertest.NewRegistry(t)
@@ -278,7 +328,7 @@ func TestALayerOfTwoImages(t *testing.T) {
 	var pulls sync.WaitGroup
 	for _, name := range names {
 		pulls.Go(func() {
-			if _, err := m.image(t.Context(), name); err != nil {
+			if _, err := m.image(t.Context(), name, false); err != nil {
 				t.Error(err)
 			}
 		})
@@ -295,7 +345,7 @@ func TestALayerGoesOnWhereItWasCutOff(t *testing.T) {
 		o.Ended = func(n uint64, _ time.Duration, _ error) { got.Add(n) }
 	})
 	r.Cut(2, 2<<20)
-	image, err := m.image(t.Context(), name)
+	image, err := m.image(t.Context(), name, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +354,7 @@ func TestALayerGoesOnWhereItWasCutOff(t *testing.T) {
 	}
 	name = r.Push("more", "1", noise(t, 5<<20+1))
 	r.Cut(1000, 100)
-	if _, err := m.image(t.Context(), name); !errors.Is(err, registry.ErrInterrupted) {
+	if _, err := m.image(t.Context(), name, false); !errors.Is(err, registry.ErrInterrupted) {
 		t.Errorf("a layer that is always cut off: %v", err)
 	}
 }
@@ -333,7 +383,7 @@ func TestOtherBytesAreNotStored(t *testing.T) {
 	for what, fault := range map[string]containertest.Fault{"as many": lie(int(layer.Size)), "more": lie(int(layer.Size) + 1), "fewer": lie(int(layer.Size) - 1)} {
 		renew(t, m, r, nil)
 		r.Fail(fault)
-		if _, err := m.image(t.Context(), name); !errors.Is(err, ErrNoImage) {
+		if _, err := m.image(t.Context(), name, false); !errors.Is(err, ErrNoImage) {
 			t.Errorf("%s bytes: %v", what, err)
 		}
 		if _, err := c.content.Info(in(t.Context(), Namespace), &content.InfoRequest{Digest: layer.Digest}); !isCode(err, codes.NotFound) {
@@ -345,7 +395,7 @@ func TestOtherBytesAreNotStored(t *testing.T) {
 	}
 	r.Fail(nil)
 	renew(t, m, r, nil)
-	if _, err := m.image(t.Context(), name); err != nil {
+	if _, err := m.image(t.Context(), name, false); err != nil {
 		t.Errorf("after the lies: %v", err)
 	}
 }
@@ -369,13 +419,13 @@ func TestALayerThatIsNotWhatItsImageSays(t *testing.T) {
 	}
 	r.PushManifest("poison", "1", containertest.ManifestType, manifest)
 	m, c := pulling(t, r, nil)
-	if _, err := m.image(t.Context(), r.Host+"/poison:1"); !errors.Is(err, ErrDamaged) {
+	if _, err := m.image(t.Context(), r.Host+"/poison:1", false); !errors.Is(err, ErrDamaged) {
 		t.Errorf("it was pulled: %v", err)
 	}
 	if _, err := c.snapshots.Stat(in(t.Context(), Namespace), &snapshots.StatSnapshotRequest{Snapshotter: c.snapshotter, Key: diffID}); !isCode(err, codes.NotFound) {
 		t.Errorf("the snapshot of the victim is there: %v", err)
 	}
-	if _, err := m.image(t.Context(), r.Push("victim", "1", victim)); err != nil {
+	if _, err := m.image(t.Context(), r.Push("victim", "1", victim), false); err != nil {
 		t.Error(err)
 	}
 }
@@ -400,7 +450,7 @@ func TestAPullLeavesRoom(t *testing.T) {
 	packed.Store(1000)
 	unpacked.Store(1 << 30)
 	renew(t, m, r, options)
-	if _, err := m.image(t.Context(), name); !errors.Is(err, errNoRoom) {
+	if _, err := m.image(t.Context(), name, false); !errors.Is(err, errNoRoom) {
 		t.Errorf("with room for 1000 bytes: %v", err)
 	}
 	if layers, _ := r.Requests("/blobs/"); len(layers) > 1 {
@@ -412,7 +462,7 @@ func TestAPullLeavesRoom(t *testing.T) {
 	defer release()
 	failed := make(chan error, 1)
 	go func() {
-		_, err := m.image(context.Background(), name)
+		_, err := m.image(context.Background(), name, false)
 		failed <- err
 	}()
 	<-came

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"rota/agent/runtime/container"
+	"rota/api/backoff"
 	"rota/cmd/internal/devcluster"
 	"rota/cmd/internal/spin"
 )
@@ -25,12 +26,13 @@ const (
 	SandboxActions SandboxPart = "actions"
 	SandboxBusy    SandboxPart = "busy"
 	SandboxOpening SandboxPart = "opening"
+	SandboxFirst   SandboxPart = "first"
 	SandboxIdle    SandboxPart = "idle"
 )
 
 // SandboxParts are all parts.
 func SandboxParts() []SandboxPart {
-	return []SandboxPart{SandboxActions, SandboxBusy, SandboxOpening, SandboxIdle}
+	return []SandboxPart{SandboxActions, SandboxBusy, SandboxOpening, SandboxFirst, SandboxIdle}
 }
 
 // SandboxesOptions say what to measure of sandboxes, and beside what.
@@ -51,6 +53,8 @@ type SandboxesOptions struct {
 	// and do nothing for IdleFor.
 	Busy, Opening, Idle int
 	IdleFor             time.Duration
+	// Think passes from the opening of a trajectory to its first action, in the part of first actions.
+	Think time.Duration
 }
 
 // SandboxFigure is one way of a part. Times are in milliseconds.
@@ -222,6 +226,8 @@ func (s *sandboxes) part(ctx context.Context, part SandboxPart, r *SandboxesResu
 	switch part {
 	case SandboxOpening:
 		figures, err = s.rounds(ctx, part, s.o.Opening, ways, s.openAll)
+	case SandboxFirst:
+		figures, err = s.rounds(ctx, part, s.o.Opening, ways, s.firstActions)
 	case SandboxBusy:
 		figures, err = s.running(ctx, part, s.o.Busy, ways)
 	default:
@@ -234,7 +240,7 @@ func (s *sandboxes) part(ctx context.Context, part SandboxPart, r *SandboxesResu
 // ways are what is compared in a part; that of containers is the first.
 func (s *sandboxes) ways(ctx context.Context, part SandboxPart) ([]*sandboxWay, error) {
 	ways := []*sandboxWay{rotaWay(s.h.api, s.containerd, sandboxImage)}
-	if part == SandboxIdle {
+	if part == SandboxIdle || part == SandboxFirst {
 		return ways, nil
 	}
 	if part != SandboxOpening {
@@ -360,6 +366,28 @@ func (s *sandboxes) openAll(ctx context.Context, way *sandboxWay, n int) ([]time
 		return []time.Duration{time.Since(from)}, err
 	})
 	whole := time.Since(began)
+	return took, whole, errors.Join(err, closeAll(ctx, way, list))
+}
+
+// firstActions opens trajectories at once, lets each think, and measures its first action.
+func (s *sandboxes) firstActions(ctx context.Context, way *sandboxWay, n int) ([]time.Duration, time.Duration, error) {
+	list, names := make([]*sandbox, n), make([]string, n)
+	for i := range names {
+		names[i] = s.name()
+	}
+	began := time.Now()
+	took, err := each(n, n, func(i int) (_ []time.Duration, err error) {
+		if list[i], err = way.place(ctx, names[i]); err != nil {
+			return nil, err
+		}
+		if err := backoff.Sleep(ctx, s.o.Think); err != nil {
+			return nil, err
+		}
+		from := time.Now()
+		err = list[i].run(ctx)
+		return []time.Duration{time.Since(from)}, err
+	})
+	whole := time.Since(began) - s.o.Think
 	return took, whole, errors.Join(err, closeAll(ctx, way, list))
 }
 

@@ -32,6 +32,8 @@ type sandbox struct {
 type sandboxWay struct {
 	name string
 	open func(ctx context.Context, name string) (*sandbox, error)
+	// place opens a trajectory and runs nothing in it; nil: it is none of rota.
+	place func(ctx context.Context, name string) (*sandbox, error)
 	// closed waits until what was closed has left the machine; nil: it has.
 	closed func(context.Context) error
 }
@@ -49,7 +51,7 @@ const sandboxImage = "rota.bench/sandbox:1"
 // sandboxIdle is what keeps a container open that runs nothing.
 var sandboxIdle = []string{"sleep", "86400"}
 
-// rotaWay opens trajectories of a cluster, with an image or without one. The first command opens the
+// rotaWay opens trajectories of a cluster, with an image or without one. The first command waits for the
 // container, so it belongs to the opening.
 func rotaWay(api *client.Client, c *container.Containerd, image string) *sandboxWay {
 	w := &sandboxWay{name: wayDirectory}
@@ -59,12 +61,12 @@ func rotaWay(api *client.Client, c *container.Containerd, image string) *sandbox
 		w.name = wayContainer
 		w.closed = func(ctx context.Context) error { return noSandboxes(ctx, c) }
 	}
-	w.open = func(ctx context.Context, name string) (*sandbox, error) {
+	w.place = func(ctx context.Context, name string) (*sandbox, error) {
 		opened, err := api.OpenTrajectory(ctx, &rotav1.OpenTrajectoryRequest{Name: name, Spec: spec})
 		if err != nil {
 			return nil, err
 		}
-		s := &sandbox{
+		return &sandbox{
 			run: func(ctx context.Context) error {
 				_, err := runAction(ctx, api, &rotav1.ActionSpec{
 					TrajectoryId: opened.Id, Command: &rotav1.Command{Argv: []string{noop}}, Resources: &rotav1.Resources{Cores: proto.Uint32(1)},
@@ -72,6 +74,12 @@ func rotaWay(api *client.Client, c *container.Containerd, image string) *sandbox
 				return err
 			},
 			close: func(ctx context.Context) error { _, err := api.CloseTrajectory(ctx, opened.Id); return err },
+		}, nil
+	}
+	w.open = func(ctx context.Context, name string) (*sandbox, error) {
+		s, err := w.place(ctx, name)
+		if err != nil {
+			return nil, err
 		}
 		return s, s.run(ctx)
 	}

@@ -35,6 +35,8 @@ the Docker and the ctr of this machine:
   opening  --opening containers of one image. Those of rota are opened at once, and count as
            open when their first command has ended; those of docker run (through the API) and
            ctr run one after the other. The ratio compares the time until all are open
+  first    the first command of each of --opening trajectories with an image that are opened at
+           once, submitted --think after its trajectory was opened; only the command counts
   idle     what --idle sandboxes cost that do nothing: CPU time, and memory for each
 
 All ways take turns in an order that rotates. A round before the first is not measured. The
@@ -76,14 +78,15 @@ namespace rota. No other sandboxes of rota may be open in that containerd.`,
 	cmd.Flags().StringVar(&o.Docker, "docker", found(dockerSocket), `socket of Docker; "": nothing is compared with it`)
 	cmd.Flags().StringVar(&o.Ctr, "ctr", findProgram("ctr"), `program ctr of containerd; "": nothing is compared with it`)
 	cmd.Flags().StringVar(&o.Init, "rota-init", "", "first process of containers (default: rota-init beside rota)")
-	cmd.Flags().StringSliceVar(&parts, "parts", []string{"actions", "busy", "opening", "idle"}, "parts to measure")
+	cmd.Flags().StringSliceVar(&parts, "parts", []string{"actions", "busy", "opening", "first", "idle"}, "parts to measure")
 	cmd.Flags().IntVar(&o.Rounds, "rounds", 5, "number of rounds; each has a turn of every way")
 	cmd.Flags().IntVar(&o.Actions, "actions", 40, "actions in each sandbox in a turn")
 	cmd.Flags().IntVar(&o.Busy, "busy", 32, "sandboxes that are busy at once")
 	cmd.Flags().IntVar(&o.Opening, "opening", 100, "sandboxes that are opened in a turn")
+	cmd.Flags().DurationVar(&o.Think, "think", 5*time.Second, "time between the opening of a trajectory and its first command, in the part first")
 	cmd.Flags().IntVar(&o.Idle, "idle", 200, "sandboxes that are open and do nothing")
 	cmd.Flags().DurationVar(&o.IdleFor, "idle-for", 30*time.Second, "how long they do nothing")
-	words(cmd, "parts", "actions", "busy", "opening", "idle")
+	words(cmd, "parts", "actions", "busy", "opening", "first", "idle")
 	return cmd
 }
 
@@ -112,6 +115,8 @@ func checkSandboxes(o *bench.SandboxesOptions) error {
 		return usageErrorf("--busy, --opening and --idle must be at least 1")
 	case o.IdleFor <= 0:
 		return usageErrorf("--idle-for must be more than 0")
+	case o.Think < 0:
+		return usageErrorf("--think must not be negative")
 	case o.Containerd == "":
 		return usageErrorf("--containerd must be the socket of a containerd")
 	}

@@ -79,7 +79,7 @@ func (f *simFlags) addTo(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.commit, "commit", time.Duration(evaluate.DefaultLatency.Commit), "duration of a commit")
 	fs.DurationVar(&f.dispatch, "dispatch", time.Duration(evaluate.DefaultLatency.Dispatch), "time to start a granted action on its node")
 	fs.DurationVar(&f.resize, "resize", time.Duration(evaluate.DefaultLatency.Resize), "time for which an action does not get on when it is given other cores; 0: resizes cost nothing")
-	fs.DurationVar(&f.open, "open", time.Duration(evaluate.DefaultLatency.Open), "time to open the sandbox of a trajectory, which its first action on cores waits for; pods have baseline.pods.start")
+	fs.DurationVar(&f.open, "open", time.Duration(evaluate.DefaultLatency.Open), "time to open the sandbox of a trajectory after the trajectory got its node; actions on cores wait for it; pods have baseline.pods.start")
 	fs.StringVar(&f.plot, "plot", "", "folder for charts (PNG)")
 	fs.BoolVar(&f.markdown, "markdown", false, "write the table as Markdown")
 	fs.IntVar(&f.workers, "workers", runtime.NumCPU(), "number of policies that run at the same time")

@@ -104,6 +104,57 @@ func TestATrajectoryInAContainer(t *testing.T) {
 	w.until("its folder is removed", func() bool { left, err := os.ReadDir(dir); return err == nil && len(left) == 0 })
 }
 
+// TestASandboxIsOpenBeforeItsFirstAction opens trajectories and submits nothing. Their sandboxes open, in an
+// image that the node has to pull, and are gone after the trajectories have been closed.
+func TestASandboxIsOpenBeforeItsFirstAction(t *testing.T) {
+	t.Parallel()
+	need.Containerd(t)
+	daemon, r := containertest.Start(t), containertest.NewRegistry(t)
+	image := r.Push("team/tools", "1", containertest.Layer(t))
+	w := newWorld(t, patient, devcluster.Config{Servers: 1, Agents: 1, AgentArgs: []string{
+		"--containerd", daemon.Address, "--rota-init", containertest.Init(t), "--pull", r.Host, "--registry-ca", r.CA,
+	}})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, err := container.Connect(ctx, daemon.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	rota := func(args ...string) string {
+		t.Helper()
+		out, stderr, _, code := w.rota(strings.Join(w.cluster.Addrs(), ","), args...)
+		if out += stderr.text.String(); code != 0 {
+			t.Fatalf("rota %s: exit code %d\n%s", strings.Join(args, " "), code, out)
+		}
+		return out
+	}
+	open := func() string {
+		return strings.Fields(rota("trajectory", "open", "--memory", "64MiB", "--image", image))[1]
+	}
+	dir := filepath.Join(w.cluster.Agents[0].Dir, "data", "runtime", "sandboxes")
+	ids := []string{open(), open()}
+	recorded := func(id string) os.FileInfo {
+		st, err := os.Stat(filepath.Join(dir, id, "sandbox.json"))
+		if err != nil {
+			return nil
+		}
+		return st
+	}
+	w.until("the sandboxes are open", func() bool { return recorded(ids[0]) != nil && recorded(ids[1]) != nil })
+	if n, actions := w.sandboxes(c), rota("action", "list", "-o", "json"); n != 2 || !strings.Contains(actions, `"actions": []`) {
+		t.Errorf("%d sandboxes, and the actions %s", n, actions)
+	}
+	opened := recorded(ids[1]).ModTime()
+	if out := rota("run", "--trajectory", ids[1], "--", "pwd"); out != "/work\n" || !recorded(ids[1]).ModTime().Equal(opened) {
+		t.Errorf("the first action wrote %q; its sandbox was made at %v, and had been at %v", out, recorded(ids[1]).ModTime(), opened)
+	}
+	rota("trajectory", "close", ids[0])
+	rota("trajectory", "close", ids[1])
+	w.until("the sandboxes are removed", func() bool { return w.sandboxes(c) == 0 })
+	w.until("their folders are removed", func() bool { left, err := os.ReadDir(dir); return err == nil && len(left) == 0 })
+}
+
 // TestATrajectoryInAPulledImage runs a command in an image that only a registry has, and pulls its next
 // version with the command for operators.
 func TestATrajectoryInAPulledImage(t *testing.T) {

@@ -35,7 +35,7 @@
 // pod starts at once, as does a request to a static service; the kernel divides
 // cores without loss; pods that the control plane would give up wait; calls that
 // were refused do not count against an API's limit. Pods start while the model
-// thinks, and a sandbox of rota opens with the first action, in the same time.
+// thinks, and so does a sandbox of rota open, in the same time.
 //
 // # In favour of rota
 //

@@ -38,12 +38,18 @@ func newEqual(w *world, age int64) *equal {
 	return &equal{w: w, age: age, cores: uint64(w.in.Params().Cluster.Cores()) * part}
 }
 
-func (e *equal) begin(*rollout) {}
-func (e *equal) end(*rollout)   {}
+// begin opens the sandbox of a rollout. An action that is no trajectory's has none.
+func (e *equal) begin(r *rollout) {
+	if !r.Alone {
+		r.ready = e.w.loop.Now() + e.w.in.Latency.Open
+	}
+}
 
-// submit has a call compute at once, but for the sandbox that it opens.
+func (e *equal) end(*rollout) {}
+
+// submit has a call compute at once, but for its sandbox that opens.
 func (e *equal) submit(c *call) {
-	if d := e.w.opening(c); d > 0 {
+	if d := e.w.opening(c, e.w.loop.Now()); d > 0 {
 		e.w.loop.After(d, func() { e.compute(c) })
 		return
 	}

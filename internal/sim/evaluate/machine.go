@@ -27,6 +27,8 @@ type machine struct {
 	lead     *sim.Lead
 	apis     *apis
 	sessions map[*rollout]*session
+	// rollouts are those with a session, by their trajectory.
+	rollouts map[state.TrajectoryID]*rollout
 	granted  map[state.ActionID]*call
 	running  map[state.ActionID]*running
 	nodes    map[state.NodeID]string
@@ -72,7 +74,7 @@ const (
 func newMachine(w *world, says mapping) (*machine, error) {
 	says.params, says.told = w.in.Params(), w.in.told
 	m := &machine{
-		w: w, apis: newAPIs(w), sessions: make(map[*rollout]*session), granted: make(map[state.ActionID]*call),
+		w: w, apis: newAPIs(w), sessions: make(map[*rollout]*session), rollouts: make(map[state.TrajectoryID]*rollout), granted: make(map[state.ActionID]*call),
 		running: make(map[state.ActionID]*running), cores: make(map[state.NodeID]*usedCores),
 		nodes: make(map[state.NodeID]string), mapping: says,
 	}
@@ -177,7 +179,7 @@ func (m *machine) proposeAll(commands []*logv1.Command, done func([]*logv1.Resul
 	}
 }
 
-// read looks at the new events and starts what was granted.
+// read looks at the new events, opens the sandboxes of what was placed, and starts what was granted.
 func (m *machine) read() {
 	m.fsm.View(func(s *state.State) {
 		for m.revision < s.Meta().Revision {
@@ -186,6 +188,9 @@ func (m *machine) read() {
 			if !ok {
 				m.w.fail(fmt.Errorf("event %d was dropped before it was read", m.revision))
 				return
+			}
+			if r := m.rollouts[e.Trajectory]; r != nil && e.Kind == state.EventTrajectory && state.TrajectoryState(e.State) == state.TrajectoryOpen {
+				r.ready = m.w.loop.Now() + m.w.in.Latency.Dispatch + m.w.in.Latency.Open
 			}
 			if e.Kind == state.EventAction && state.ActionState(e.State) == state.ActionRunning {
 				m.start(s, s.Action(state.ActionID(e.Subject)))
@@ -209,8 +214,10 @@ func (m *machine) start(s *state.State, a *state.Action) {
 	}
 	report := &logv1.ReportAttempts{Node: m.nodes[a.Node], Incarnation: t.Incarnation,
 		Reports: []*logv1.AttemptReport{{ActionId: uint64(a.ID), Attempt: t.Number, Reason: uint32(state.EndExited)}}}
-	dispatch, setUp := cmp.Or(c.Dispatch, m.w.in.Latency.Dispatch), g.setUp+m.w.opening(c)
-	r := &running{m: m, c: c, node: a.Node, onCores: t.Chunk.Units == 0, units: g.units, wanted: g.units, since: m.w.loop.Now() + dispatch}
+	dispatch := cmp.Or(c.Dispatch, m.w.in.Latency.Dispatch)
+	since := m.w.loop.Now() + dispatch
+	setUp := g.setUp + m.w.opening(c, since)
+	r := &running{m: m, c: c, node: a.Node, onCores: t.Chunk.Units == 0, units: g.units, wanted: g.units, since: since}
 	m.running[a.ID] = r
 	m.w.loop.After(dispatch+setUp, func() {
 		c.started = m.w.loop.Now()
@@ -277,6 +284,7 @@ func (m *machine) begin(r *rollout) {
 	}
 	m.propose(&logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: open}}, func(result *logv1.Result) {
 		s.id = result.FirstId
+		m.rollouts[state.TrajectoryID(s.id)] = r
 		if s.waiting != nil {
 			m.submit(s.waiting)
 		}
@@ -289,6 +297,7 @@ func (m *machine) end(r *rollout) {
 		return
 	}
 	delete(m.sessions, r)
+	delete(m.rollouts, state.TrajectoryID(s.id))
 	m.propose(&logv1.Command{Verb: &logv1.Command_CloseTrajectory{CloseTrajectory: &logv1.CloseTrajectory{Id: s.id}}}, nil)
 }
 

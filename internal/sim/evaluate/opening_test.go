@@ -24,6 +24,31 @@ func TestASandboxOpensOnce(t *testing.T) {
 	}
 }
 
+// TestASandboxOpensWhileTheModelThinks: only what is left of an opening when the first action comes is waited for.
+func TestASandboxOpensWhileTheModelThinks(t *testing.T) {
+	for think, wait := range map[string]float64{"2s": 1, "3s": 0, "9s": 0} {
+		s := setup(t, "coding", append(rewardsOnly, "batch=1", "tasks.coding.turns={\"fixed\":1}", "tasks.coding.think_ppm=1000000", "tasks.coding.think={\"fixed\":\""+think+"\"}",
+			"tasks.coding.tools.shell.duration={\"fixed\":\"1s\"}", "tasks.coding.tools.edit.duration={\"fixed\":\"1s\"}")...)
+		s.Latency = Latency{Open: 3 * second}
+		for _, policy := range []string{"rota", "equal", "aged-10"} {
+			wantACTs(t, run(t, s, policy), 1+wait, 2)
+		}
+	}
+}
+
+// TestASandboxOpensWhenThereIsANode: a trajectory that waits for the memory of another one opens its own then.
+func TestASandboxOpensWhenThereIsANode(t *testing.T) {
+	s := setup(t, "coding", append(rewardsOnly, "batch=2")...)
+	s.Latency = Latency{Open: 3 * second}
+	in := must(s.Input())
+	for number := range 2 {
+		trajectory := in.generator.Trajectory(number)
+		trajectory.Memory = int64(in.Params().Cluster.NodeMemory.Value)
+		in.replayed = append(in.replayed, trajectory)
+	}
+	wantACTs(t, must(Run(t.Context(), in, "rota")), 5, 10)
+}
+
 // TestACallOfNoTrajectoryOpensNothing: it is an action of its own, without a sandbox.
 func TestACallOfNoTrajectoryOpensNothing(t *testing.T) {
 	s := setup(t, "coding", append(rewardsOnly, "batch=1")...)

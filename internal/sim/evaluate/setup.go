@@ -18,8 +18,8 @@ type Latency struct {
 	// Resize is for how long an action does not get on when it is given other cores, beside
 	// Dispatch, which passes before.
 	Resize int64
-	// Open is how long the sandbox of a trajectory takes to open, which its first action on
-	// cores waits for. Pods have a start of their own in the workload.
+	// Open is how long the sandbox of a trajectory takes to open after the trajectory got its node. Actions
+	// on cores wait for it. Pods have a start of their own in the workload.
 	Open int64
 }
 

@@ -35,8 +35,8 @@ type rollout struct {
 	task  int
 	turn  int
 	begun int64
-	// opened: its sandbox is open, or opens.
-	opened bool
+	// ready is when its sandbox is open; 0: it has none, or no node yet.
+	ready int64
 }
 
 // key is what draws for a rollout go by.
@@ -144,14 +144,13 @@ func (w *world) next(r *rollout) {
 	})
 }
 
-// opening is how long a call waits for the sandbox of its rollout: the first call on cores
-// opens it. A call that is no trajectory's has none.
-func (w *world) opening(c *call) int64 {
-	if c.r.opened || c.r.Alone || !onCPUs(c.Action) {
+// opening is how long a call that could start at a time has to wait for the sandbox of its rollout, which opens
+// ahead of the first call on cores.
+func (w *world) opening(c *call, at int64) int64 {
+	if !onCPUs(c.Action) {
 		return 0
 	}
-	c.r.opened = true
-	return w.in.Latency.Open
+	return max(0, c.r.ready-at)
 }
 
 // ended tells that the newest try of a call has ended. One that failed is tried

@@ -480,7 +480,11 @@ type WatchNodeResponse struct {
 	OpenTrajectories *OpenTrajectories `protobuf:"bytes,9,opt,name=open_trajectories,json=openTrajectories,proto3" json:"open_trajectories,omitempty"`
 	// The snapshots of the node, in the first message of a stream and when they have changed;
 	// always all of them. Absent: as before.
-	Snapshots     *NodeSnapshots `protobuf:"bytes,33,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
+	Snapshots *NodeSnapshots `protobuf:"bytes,33,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
+	// Trajectories with a container that got the node, each once on a stream. The agent opens their
+	// sandboxes ahead of their first actions. An older server names none, and an older agent ignores
+	// them: the first action of a trajectory then opens its sandbox.
+	Sandboxes     []*DesiredSandbox `protobuf:"bytes,34,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -585,6 +589,75 @@ func (x *WatchNodeResponse) GetSnapshots() *NodeSnapshots {
 	return nil
 }
 
+func (x *WatchNodeResponse) GetSandboxes() []*DesiredSandbox {
+	if x != nil {
+		return x.Sandboxes
+	}
+	return nil
+}
+
+// DesiredSandbox is the sandbox of an open trajectory, as its actions need it.
+type DesiredSandbox struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	TrajectoryId uint64                 `protobuf:"varint,1,opt,name=trajectory_id,json=trajectoryId,proto3" json:"trajectory_id,omitempty"`
+	Container    *Container             `protobuf:"bytes,2,opt,name=container,proto3" json:"container,omitempty"`
+	// The snapshot that the files of the trajectory begin with; 0: none.
+	SnapshotId    uint64 `protobuf:"varint,3,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DesiredSandbox) Reset() {
+	*x = DesiredSandbox{}
+	mi := &file_rota_v1_agent_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DesiredSandbox) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DesiredSandbox) ProtoMessage() {}
+
+func (x *DesiredSandbox) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DesiredSandbox.ProtoReflect.Descriptor instead.
+func (*DesiredSandbox) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *DesiredSandbox) GetTrajectoryId() uint64 {
+	if x != nil {
+		return x.TrajectoryId
+	}
+	return 0
+}
+
+func (x *DesiredSandbox) GetContainer() *Container {
+	if x != nil {
+		return x.Container
+	}
+	return nil
+}
+
+func (x *DesiredSandbox) GetSnapshotId() uint64 {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return 0
+}
+
 // NodeSnapshots are the snapshots that a node should have, and who begins with them.
 type NodeSnapshots struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -597,7 +670,7 @@ type NodeSnapshots struct {
 
 func (x *NodeSnapshots) Reset() {
 	*x = NodeSnapshots{}
-	mi := &file_rota_v1_agent_proto_msgTypes[6]
+	mi := &file_rota_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -609,7 +682,7 @@ func (x *NodeSnapshots) String() string {
 func (*NodeSnapshots) ProtoMessage() {}
 
 func (x *NodeSnapshots) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[6]
+	mi := &file_rota_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -622,7 +695,7 @@ func (x *NodeSnapshots) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSnapshots.ProtoReflect.Descriptor instead.
 func (*NodeSnapshots) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *NodeSnapshots) GetSnapshots() []*DesiredSnapshot {
@@ -657,7 +730,7 @@ type DesiredSnapshot struct {
 
 func (x *DesiredSnapshot) Reset() {
 	*x = DesiredSnapshot{}
-	mi := &file_rota_v1_agent_proto_msgTypes[7]
+	mi := &file_rota_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -669,7 +742,7 @@ func (x *DesiredSnapshot) String() string {
 func (*DesiredSnapshot) ProtoMessage() {}
 
 func (x *DesiredSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[7]
+	mi := &file_rota_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -682,7 +755,7 @@ func (x *DesiredSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredSnapshot.ProtoReflect.Descriptor instead.
 func (*DesiredSnapshot) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DesiredSnapshot) GetSnapshotId() uint64 {
@@ -738,7 +811,7 @@ type Fork struct {
 
 func (x *Fork) Reset() {
 	*x = Fork{}
-	mi := &file_rota_v1_agent_proto_msgTypes[8]
+	mi := &file_rota_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +823,7 @@ func (x *Fork) String() string {
 func (*Fork) ProtoMessage() {}
 
 func (x *Fork) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[8]
+	mi := &file_rota_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +836,7 @@ func (x *Fork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fork.ProtoReflect.Descriptor instead.
 func (*Fork) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Fork) GetTrajectoryId() uint64 {
@@ -790,7 +863,7 @@ type OpenTrajectories struct {
 
 func (x *OpenTrajectories) Reset() {
 	*x = OpenTrajectories{}
-	mi := &file_rota_v1_agent_proto_msgTypes[9]
+	mi := &file_rota_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -802,7 +875,7 @@ func (x *OpenTrajectories) String() string {
 func (*OpenTrajectories) ProtoMessage() {}
 
 func (x *OpenTrajectories) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[9]
+	mi := &file_rota_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -815,7 +888,7 @@ func (x *OpenTrajectories) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTrajectories.ProtoReflect.Descriptor instead.
 func (*OpenTrajectories) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *OpenTrajectories) GetIds() []uint64 {
@@ -841,7 +914,7 @@ type DesiredMigration struct {
 
 func (x *DesiredMigration) Reset() {
 	*x = DesiredMigration{}
-	mi := &file_rota_v1_agent_proto_msgTypes[10]
+	mi := &file_rota_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -853,7 +926,7 @@ func (x *DesiredMigration) String() string {
 func (*DesiredMigration) ProtoMessage() {}
 
 func (x *DesiredMigration) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[10]
+	mi := &file_rota_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -866,7 +939,7 @@ func (x *DesiredMigration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredMigration.ProtoReflect.Descriptor instead.
 func (*DesiredMigration) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DesiredMigration) GetMigrationId() uint64 {
@@ -918,7 +991,7 @@ type DesiredEngine struct {
 
 func (x *DesiredEngine) Reset() {
 	*x = DesiredEngine{}
-	mi := &file_rota_v1_agent_proto_msgTypes[11]
+	mi := &file_rota_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +1003,7 @@ func (x *DesiredEngine) String() string {
 func (*DesiredEngine) ProtoMessage() {}
 
 func (x *DesiredEngine) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[11]
+	mi := &file_rota_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1016,7 @@ func (x *DesiredEngine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredEngine.ProtoReflect.Descriptor instead.
 func (*DesiredEngine) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DesiredEngine) GetSpec() *EngineSpec {
@@ -985,7 +1058,7 @@ type GoneAttempt struct {
 
 func (x *GoneAttempt) Reset() {
 	*x = GoneAttempt{}
-	mi := &file_rota_v1_agent_proto_msgTypes[12]
+	mi := &file_rota_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -997,7 +1070,7 @@ func (x *GoneAttempt) String() string {
 func (*GoneAttempt) ProtoMessage() {}
 
 func (x *GoneAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[12]
+	mi := &file_rota_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1010,7 +1083,7 @@ func (x *GoneAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneAttempt.ProtoReflect.Descriptor instead.
 func (*GoneAttempt) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GoneAttempt) GetActionId() uint64 {
@@ -1077,7 +1150,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_rota_v1_agent_proto_msgTypes[13]
+	mi := &file_rota_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1089,7 +1162,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[13]
+	mi := &file_rota_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1102,7 +1175,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Assignment) GetActionId() uint64 {
@@ -1271,7 +1344,7 @@ type GangPlace struct {
 
 func (x *GangPlace) Reset() {
 	*x = GangPlace{}
-	mi := &file_rota_v1_agent_proto_msgTypes[14]
+	mi := &file_rota_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1283,7 +1356,7 @@ func (x *GangPlace) String() string {
 func (*GangPlace) ProtoMessage() {}
 
 func (x *GangPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[14]
+	mi := &file_rota_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1296,7 +1369,7 @@ func (x *GangPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GangPlace.ProtoReflect.Descriptor instead.
 func (*GangPlace) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GangPlace) GetRank() uint32 {
@@ -1326,7 +1399,7 @@ type QuotaKey struct {
 
 func (x *QuotaKey) Reset() {
 	*x = QuotaKey{}
-	mi := &file_rota_v1_agent_proto_msgTypes[15]
+	mi := &file_rota_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1338,7 +1411,7 @@ func (x *QuotaKey) String() string {
 func (*QuotaKey) ProtoMessage() {}
 
 func (x *QuotaKey) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[15]
+	mi := &file_rota_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1351,7 +1424,7 @@ func (x *QuotaKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotaKey.ProtoReflect.Descriptor instead.
 func (*QuotaKey) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *QuotaKey) GetQuota() string {
@@ -1387,7 +1460,7 @@ type ReportAttemptsRequest struct {
 
 func (x *ReportAttemptsRequest) Reset() {
 	*x = ReportAttemptsRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[16]
+	mi := &file_rota_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1472,7 @@ func (x *ReportAttemptsRequest) String() string {
 func (*ReportAttemptsRequest) ProtoMessage() {}
 
 func (x *ReportAttemptsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[16]
+	mi := &file_rota_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1485,7 @@ func (x *ReportAttemptsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAttemptsRequest.ProtoReflect.Descriptor instead.
 func (*ReportAttemptsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReportAttemptsRequest) GetName() string {
@@ -1452,7 +1525,7 @@ type AttemptReport struct {
 
 func (x *AttemptReport) Reset() {
 	*x = AttemptReport{}
-	mi := &file_rota_v1_agent_proto_msgTypes[17]
+	mi := &file_rota_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1464,7 +1537,7 @@ func (x *AttemptReport) String() string {
 func (*AttemptReport) ProtoMessage() {}
 
 func (x *AttemptReport) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[17]
+	mi := &file_rota_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1477,7 +1550,7 @@ func (x *AttemptReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptReport.ProtoReflect.Descriptor instead.
 func (*AttemptReport) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AttemptReport) GetActionId() uint64 {
@@ -1526,7 +1599,7 @@ type Throttle struct {
 
 func (x *Throttle) Reset() {
 	*x = Throttle{}
-	mi := &file_rota_v1_agent_proto_msgTypes[18]
+	mi := &file_rota_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1538,7 +1611,7 @@ func (x *Throttle) String() string {
 func (*Throttle) ProtoMessage() {}
 
 func (x *Throttle) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[18]
+	mi := &file_rota_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1551,7 +1624,7 @@ func (x *Throttle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Throttle.ProtoReflect.Descriptor instead.
 func (*Throttle) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Throttle) GetRetryAfter() *durationpb.Duration {
@@ -1572,7 +1645,7 @@ type ReportAttemptsResponse struct {
 
 func (x *ReportAttemptsResponse) Reset() {
 	*x = ReportAttemptsResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[19]
+	mi := &file_rota_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1584,7 +1657,7 @@ func (x *ReportAttemptsResponse) String() string {
 func (*ReportAttemptsResponse) ProtoMessage() {}
 
 func (x *ReportAttemptsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[19]
+	mi := &file_rota_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1597,7 +1670,7 @@ func (x *ReportAttemptsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAttemptsResponse.ProtoReflect.Descriptor instead.
 func (*ReportAttemptsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReportAttemptsResponse) GetIndex() uint64 {
@@ -1618,7 +1691,7 @@ type ReportDiskRequest struct {
 
 func (x *ReportDiskRequest) Reset() {
 	*x = ReportDiskRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[20]
+	mi := &file_rota_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1630,7 +1703,7 @@ func (x *ReportDiskRequest) String() string {
 func (*ReportDiskRequest) ProtoMessage() {}
 
 func (x *ReportDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[20]
+	mi := &file_rota_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1643,7 +1716,7 @@ func (x *ReportDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDiskRequest.ProtoReflect.Descriptor instead.
 func (*ReportDiskRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReportDiskRequest) GetName() string {
@@ -1675,7 +1748,7 @@ type ReportDiskResponse struct {
 
 func (x *ReportDiskResponse) Reset() {
 	*x = ReportDiskResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[21]
+	mi := &file_rota_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1687,7 +1760,7 @@ func (x *ReportDiskResponse) String() string {
 func (*ReportDiskResponse) ProtoMessage() {}
 
 func (x *ReportDiskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[21]
+	mi := &file_rota_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1700,7 +1773,7 @@ func (x *ReportDiskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDiskResponse.ProtoReflect.Descriptor instead.
 func (*ReportDiskResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 type ReportGpusRequest struct {
@@ -1715,7 +1788,7 @@ type ReportGpusRequest struct {
 
 func (x *ReportGpusRequest) Reset() {
 	*x = ReportGpusRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[22]
+	mi := &file_rota_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +1800,7 @@ func (x *ReportGpusRequest) String() string {
 func (*ReportGpusRequest) ProtoMessage() {}
 
 func (x *ReportGpusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[22]
+	mi := &file_rota_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +1813,7 @@ func (x *ReportGpusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportGpusRequest.ProtoReflect.Descriptor instead.
 func (*ReportGpusRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReportGpusRequest) GetName() string {
@@ -1776,7 +1849,7 @@ type SickGpu struct {
 
 func (x *SickGpu) Reset() {
 	*x = SickGpu{}
-	mi := &file_rota_v1_agent_proto_msgTypes[23]
+	mi := &file_rota_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +1861,7 @@ func (x *SickGpu) String() string {
 func (*SickGpu) ProtoMessage() {}
 
 func (x *SickGpu) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[23]
+	mi := &file_rota_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +1874,7 @@ func (x *SickGpu) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SickGpu.ProtoReflect.Descriptor instead.
 func (*SickGpu) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SickGpu) GetGpu() uint32 {
@@ -1826,7 +1899,7 @@ type ReportGpusResponse struct {
 
 func (x *ReportGpusResponse) Reset() {
 	*x = ReportGpusResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[24]
+	mi := &file_rota_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1838,7 +1911,7 @@ func (x *ReportGpusResponse) String() string {
 func (*ReportGpusResponse) ProtoMessage() {}
 
 func (x *ReportGpusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[24]
+	mi := &file_rota_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1851,7 +1924,7 @@ func (x *ReportGpusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportGpusResponse.ProtoReflect.Descriptor instead.
 func (*ReportGpusResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 type ReportEnginesRequest struct {
@@ -1866,7 +1939,7 @@ type ReportEnginesRequest struct {
 
 func (x *ReportEnginesRequest) Reset() {
 	*x = ReportEnginesRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[25]
+	mi := &file_rota_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1878,7 +1951,7 @@ func (x *ReportEnginesRequest) String() string {
 func (*ReportEnginesRequest) ProtoMessage() {}
 
 func (x *ReportEnginesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[25]
+	mi := &file_rota_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1891,7 +1964,7 @@ func (x *ReportEnginesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportEnginesRequest.ProtoReflect.Descriptor instead.
 func (*ReportEnginesRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReportEnginesRequest) GetName() string {
@@ -1938,7 +2011,7 @@ type EngineReport struct {
 
 func (x *EngineReport) Reset() {
 	*x = EngineReport{}
-	mi := &file_rota_v1_agent_proto_msgTypes[26]
+	mi := &file_rota_v1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1950,7 +2023,7 @@ func (x *EngineReport) String() string {
 func (*EngineReport) ProtoMessage() {}
 
 func (x *EngineReport) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[26]
+	mi := &file_rota_v1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1963,7 +2036,7 @@ func (x *EngineReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineReport.ProtoReflect.Descriptor instead.
 func (*EngineReport) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{26}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *EngineReport) GetModel() string {
@@ -2051,7 +2124,7 @@ type ReportEnginesResponse struct {
 
 func (x *ReportEnginesResponse) Reset() {
 	*x = ReportEnginesResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[27]
+	mi := &file_rota_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2063,7 +2136,7 @@ func (x *ReportEnginesResponse) String() string {
 func (*ReportEnginesResponse) ProtoMessage() {}
 
 func (x *ReportEnginesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[27]
+	mi := &file_rota_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2076,7 +2149,7 @@ func (x *ReportEnginesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportEnginesResponse.ProtoReflect.Descriptor instead.
 func (*ReportEnginesResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{27}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 type ReportMigrationsRequest struct {
@@ -2091,7 +2164,7 @@ type ReportMigrationsRequest struct {
 
 func (x *ReportMigrationsRequest) Reset() {
 	*x = ReportMigrationsRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[28]
+	mi := &file_rota_v1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2103,7 +2176,7 @@ func (x *ReportMigrationsRequest) String() string {
 func (*ReportMigrationsRequest) ProtoMessage() {}
 
 func (x *ReportMigrationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[28]
+	mi := &file_rota_v1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2116,7 +2189,7 @@ func (x *ReportMigrationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMigrationsRequest.ProtoReflect.Descriptor instead.
 func (*ReportMigrationsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{28}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReportMigrationsRequest) GetName() string {
@@ -2155,7 +2228,7 @@ type MigrationReport struct {
 
 func (x *MigrationReport) Reset() {
 	*x = MigrationReport{}
-	mi := &file_rota_v1_agent_proto_msgTypes[29]
+	mi := &file_rota_v1_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2167,7 +2240,7 @@ func (x *MigrationReport) String() string {
 func (*MigrationReport) ProtoMessage() {}
 
 func (x *MigrationReport) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[29]
+	mi := &file_rota_v1_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2180,7 +2253,7 @@ func (x *MigrationReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationReport.ProtoReflect.Descriptor instead.
 func (*MigrationReport) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{29}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *MigrationReport) GetMigrationId() uint64 {
@@ -2219,7 +2292,7 @@ type ReportMigrationsResponse struct {
 
 func (x *ReportMigrationsResponse) Reset() {
 	*x = ReportMigrationsResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[30]
+	mi := &file_rota_v1_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2231,7 +2304,7 @@ func (x *ReportMigrationsResponse) String() string {
 func (*ReportMigrationsResponse) ProtoMessage() {}
 
 func (x *ReportMigrationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[30]
+	mi := &file_rota_v1_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2244,7 +2317,7 @@ func (x *ReportMigrationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMigrationsResponse.ProtoReflect.Descriptor instead.
 func (*ReportMigrationsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{30}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{31}
 }
 
 type ReportFrozenRequest struct {
@@ -2259,7 +2332,7 @@ type ReportFrozenRequest struct {
 
 func (x *ReportFrozenRequest) Reset() {
 	*x = ReportFrozenRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[31]
+	mi := &file_rota_v1_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2271,7 +2344,7 @@ func (x *ReportFrozenRequest) String() string {
 func (*ReportFrozenRequest) ProtoMessage() {}
 
 func (x *ReportFrozenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[31]
+	mi := &file_rota_v1_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2284,7 +2357,7 @@ func (x *ReportFrozenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportFrozenRequest.ProtoReflect.Descriptor instead.
 func (*ReportFrozenRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{31}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReportFrozenRequest) GetName() string {
@@ -2321,7 +2394,7 @@ type FrozenAttempt struct {
 
 func (x *FrozenAttempt) Reset() {
 	*x = FrozenAttempt{}
-	mi := &file_rota_v1_agent_proto_msgTypes[32]
+	mi := &file_rota_v1_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2333,7 +2406,7 @@ func (x *FrozenAttempt) String() string {
 func (*FrozenAttempt) ProtoMessage() {}
 
 func (x *FrozenAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[32]
+	mi := &file_rota_v1_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2346,7 +2419,7 @@ func (x *FrozenAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrozenAttempt.ProtoReflect.Descriptor instead.
 func (*FrozenAttempt) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{32}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *FrozenAttempt) GetActionId() uint64 {
@@ -2378,7 +2451,7 @@ type ReportFrozenResponse struct {
 
 func (x *ReportFrozenResponse) Reset() {
 	*x = ReportFrozenResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[33]
+	mi := &file_rota_v1_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2390,7 +2463,7 @@ func (x *ReportFrozenResponse) String() string {
 func (*ReportFrozenResponse) ProtoMessage() {}
 
 func (x *ReportFrozenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[33]
+	mi := &file_rota_v1_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2403,7 +2476,7 @@ func (x *ReportFrozenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportFrozenResponse.ProtoReflect.Descriptor instead.
 func (*ReportFrozenResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{33}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{34}
 }
 
 type ReportSnapshotsRequest struct {
@@ -2419,7 +2492,7 @@ type ReportSnapshotsRequest struct {
 
 func (x *ReportSnapshotsRequest) Reset() {
 	*x = ReportSnapshotsRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[34]
+	mi := &file_rota_v1_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2431,7 +2504,7 @@ func (x *ReportSnapshotsRequest) String() string {
 func (*ReportSnapshotsRequest) ProtoMessage() {}
 
 func (x *ReportSnapshotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[34]
+	mi := &file_rota_v1_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2444,7 +2517,7 @@ func (x *ReportSnapshotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportSnapshotsRequest.ProtoReflect.Descriptor instead.
 func (*ReportSnapshotsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{34}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReportSnapshotsRequest) GetName() string {
@@ -2484,7 +2557,7 @@ type SnapshotReport struct {
 
 func (x *SnapshotReport) Reset() {
 	*x = SnapshotReport{}
-	mi := &file_rota_v1_agent_proto_msgTypes[35]
+	mi := &file_rota_v1_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2496,7 +2569,7 @@ func (x *SnapshotReport) String() string {
 func (*SnapshotReport) ProtoMessage() {}
 
 func (x *SnapshotReport) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[35]
+	mi := &file_rota_v1_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2509,7 +2582,7 @@ func (x *SnapshotReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotReport.ProtoReflect.Descriptor instead.
 func (*SnapshotReport) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{35}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SnapshotReport) GetSnapshotId() uint64 {
@@ -2548,7 +2621,7 @@ type ReportSnapshotsResponse struct {
 
 func (x *ReportSnapshotsResponse) Reset() {
 	*x = ReportSnapshotsResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[36]
+	mi := &file_rota_v1_agent_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2560,7 +2633,7 @@ func (x *ReportSnapshotsResponse) String() string {
 func (*ReportSnapshotsResponse) ProtoMessage() {}
 
 func (x *ReportSnapshotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[36]
+	mi := &file_rota_v1_agent_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2573,7 +2646,7 @@ func (x *ReportSnapshotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportSnapshotsResponse.ProtoReflect.Descriptor instead.
 func (*ReportSnapshotsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{36}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{37}
 }
 
 type RenewLeaseRequest struct {
@@ -2586,7 +2659,7 @@ type RenewLeaseRequest struct {
 
 func (x *RenewLeaseRequest) Reset() {
 	*x = RenewLeaseRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[37]
+	mi := &file_rota_v1_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2598,7 +2671,7 @@ func (x *RenewLeaseRequest) String() string {
 func (*RenewLeaseRequest) ProtoMessage() {}
 
 func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[37]
+	mi := &file_rota_v1_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2611,7 +2684,7 @@ func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseRequest.ProtoReflect.Descriptor instead.
 func (*RenewLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{37}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RenewLeaseRequest) GetName() string {
@@ -2638,7 +2711,7 @@ type RenewLeaseResponse struct {
 
 func (x *RenewLeaseResponse) Reset() {
 	*x = RenewLeaseResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[38]
+	mi := &file_rota_v1_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2650,7 +2723,7 @@ func (x *RenewLeaseResponse) String() string {
 func (*RenewLeaseResponse) ProtoMessage() {}
 
 func (x *RenewLeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[38]
+	mi := &file_rota_v1_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2663,7 +2736,7 @@ func (x *RenewLeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseResponse.ProtoReflect.Descriptor instead.
 func (*RenewLeaseResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{38}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RenewLeaseResponse) GetFenced() bool {
@@ -2690,7 +2763,7 @@ type ReadOutputRequest struct {
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[39]
+	mi := &file_rota_v1_agent_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2702,7 +2775,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[39]
+	mi := &file_rota_v1_agent_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2715,7 +2788,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{39}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReadOutputRequest) GetActionId() uint64 {
@@ -2776,7 +2849,7 @@ type ReadOutputResponse struct {
 
 func (x *ReadOutputResponse) Reset() {
 	*x = ReadOutputResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[40]
+	mi := &file_rota_v1_agent_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2788,7 +2861,7 @@ func (x *ReadOutputResponse) String() string {
 func (*ReadOutputResponse) ProtoMessage() {}
 
 func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[40]
+	mi := &file_rota_v1_agent_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2801,7 +2874,7 @@ func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{40}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ReadOutputResponse) GetChunk() *OutputChunk {
@@ -2859,7 +2932,7 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1b\n" +
 	"\tmin_index\x18\x03 \x01(\x04R\bminIndex\x12\x18\n" +
-	"\achanges\x18\x04 \x01(\bR\achanges\"\xca\x03\n" +
+	"\achanges\x18\x04 \x01(\bR\achanges\"\x81\x04\n" +
 	"\x11WatchNodeResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x125\n" +
 	"\vassignments\x18\x02 \x03(\v2\x13.rota.v1.AssignmentR\vassignments\x12\x16\n" +
@@ -2872,7 +2945,13 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"migrations\x18\b \x03(\v2\x19.rota.v1.DesiredMigrationR\n" +
 	"migrations\x12F\n" +
 	"\x11open_trajectories\x18\t \x01(\v2\x19.rota.v1.OpenTrajectoriesR\x10openTrajectories\x124\n" +
-	"\tsnapshots\x18! \x01(\v2\x16.rota.v1.NodeSnapshotsR\tsnapshots\"l\n" +
+	"\tsnapshots\x18! \x01(\v2\x16.rota.v1.NodeSnapshotsR\tsnapshots\x125\n" +
+	"\tsandboxes\x18\" \x03(\v2\x17.rota.v1.DesiredSandboxR\tsandboxes\"\x88\x01\n" +
+	"\x0eDesiredSandbox\x12#\n" +
+	"\rtrajectory_id\x18\x01 \x01(\x04R\ftrajectoryId\x120\n" +
+	"\tcontainer\x18\x02 \x01(\v2\x12.rota.v1.ContainerR\tcontainer\x12\x1f\n" +
+	"\vsnapshot_id\x18\x03 \x01(\x04R\n" +
+	"snapshotId\"l\n" +
 	"\rNodeSnapshots\x126\n" +
 	"\tsnapshots\x18\x01 \x03(\v2\x18.rota.v1.DesiredSnapshotR\tsnapshots\x12#\n" +
 	"\x05forks\x18\x02 \x03(\v2\r.rota.v1.ForkR\x05forks\"\xe6\x01\n" +
@@ -3067,7 +3146,7 @@ func file_rota_v1_agent_proto_rawDescGZIP() []byte {
 	return file_rota_v1_agent_proto_rawDescData
 }
 
-var file_rota_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_rota_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_rota_v1_agent_proto_goTypes = []any{
 	(*ChangeKeyringRequest)(nil),     // 0: rota.v1.ChangeKeyringRequest
 	(*ChangeKeyringResponse)(nil),    // 1: rota.v1.ChangeKeyringResponse
@@ -3075,132 +3154,135 @@ var file_rota_v1_agent_proto_goTypes = []any{
 	(*RegisterNodeResponse)(nil),     // 3: rota.v1.RegisterNodeResponse
 	(*WatchNodeRequest)(nil),         // 4: rota.v1.WatchNodeRequest
 	(*WatchNodeResponse)(nil),        // 5: rota.v1.WatchNodeResponse
-	(*NodeSnapshots)(nil),            // 6: rota.v1.NodeSnapshots
-	(*DesiredSnapshot)(nil),          // 7: rota.v1.DesiredSnapshot
-	(*Fork)(nil),                     // 8: rota.v1.Fork
-	(*OpenTrajectories)(nil),         // 9: rota.v1.OpenTrajectories
-	(*DesiredMigration)(nil),         // 10: rota.v1.DesiredMigration
-	(*DesiredEngine)(nil),            // 11: rota.v1.DesiredEngine
-	(*GoneAttempt)(nil),              // 12: rota.v1.GoneAttempt
-	(*Assignment)(nil),               // 13: rota.v1.Assignment
-	(*GangPlace)(nil),                // 14: rota.v1.GangPlace
-	(*QuotaKey)(nil),                 // 15: rota.v1.QuotaKey
-	(*ReportAttemptsRequest)(nil),    // 16: rota.v1.ReportAttemptsRequest
-	(*AttemptReport)(nil),            // 17: rota.v1.AttemptReport
-	(*Throttle)(nil),                 // 18: rota.v1.Throttle
-	(*ReportAttemptsResponse)(nil),   // 19: rota.v1.ReportAttemptsResponse
-	(*ReportDiskRequest)(nil),        // 20: rota.v1.ReportDiskRequest
-	(*ReportDiskResponse)(nil),       // 21: rota.v1.ReportDiskResponse
-	(*ReportGpusRequest)(nil),        // 22: rota.v1.ReportGpusRequest
-	(*SickGpu)(nil),                  // 23: rota.v1.SickGpu
-	(*ReportGpusResponse)(nil),       // 24: rota.v1.ReportGpusResponse
-	(*ReportEnginesRequest)(nil),     // 25: rota.v1.ReportEnginesRequest
-	(*EngineReport)(nil),             // 26: rota.v1.EngineReport
-	(*ReportEnginesResponse)(nil),    // 27: rota.v1.ReportEnginesResponse
-	(*ReportMigrationsRequest)(nil),  // 28: rota.v1.ReportMigrationsRequest
-	(*MigrationReport)(nil),          // 29: rota.v1.MigrationReport
-	(*ReportMigrationsResponse)(nil), // 30: rota.v1.ReportMigrationsResponse
-	(*ReportFrozenRequest)(nil),      // 31: rota.v1.ReportFrozenRequest
-	(*FrozenAttempt)(nil),            // 32: rota.v1.FrozenAttempt
-	(*ReportFrozenResponse)(nil),     // 33: rota.v1.ReportFrozenResponse
-	(*ReportSnapshotsRequest)(nil),   // 34: rota.v1.ReportSnapshotsRequest
-	(*SnapshotReport)(nil),           // 35: rota.v1.SnapshotReport
-	(*ReportSnapshotsResponse)(nil),  // 36: rota.v1.ReportSnapshotsResponse
-	(*RenewLeaseRequest)(nil),        // 37: rota.v1.RenewLeaseRequest
-	(*RenewLeaseResponse)(nil),       // 38: rota.v1.RenewLeaseResponse
-	(*ReadOutputRequest)(nil),        // 39: rota.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),       // 40: rota.v1.ReadOutputResponse
-	nil,                              // 41: rota.v1.RegisterNodeRequest.LabelsEntry
-	(*NumaNode)(nil),                 // 42: rota.v1.NumaNode
-	(*GpuInventory)(nil),             // 43: rota.v1.GpuInventory
-	(*durationpb.Duration)(nil),      // 44: google.protobuf.Duration
-	(SnapshotState)(0),               // 45: rota.v1.SnapshotState
-	(*MigrationSelector)(nil),        // 46: rota.v1.MigrationSelector
-	(*EngineSpec)(nil),               // 47: rota.v1.EngineSpec
-	(*GpuChunk)(nil),                 // 48: rota.v1.GpuChunk
-	(*Command)(nil),                  // 49: rota.v1.Command
-	(*HttpCall)(nil),                 // 50: rota.v1.HttpCall
-	(*TerminalSize)(nil),             // 51: rota.v1.TerminalSize
-	(*Container)(nil),                // 52: rota.v1.Container
-	(*ActionResult)(nil),             // 53: rota.v1.ActionResult
-	(*QuotaUse)(nil),                 // 54: rota.v1.QuotaUse
-	(EngineState)(0),                 // 55: rota.v1.EngineState
-	(*MigrationProgress)(nil),        // 56: rota.v1.MigrationProgress
-	(*timestamppb.Timestamp)(nil),    // 57: google.protobuf.Timestamp
-	(*OutputChunk)(nil),              // 58: rota.v1.OutputChunk
+	(*DesiredSandbox)(nil),           // 6: rota.v1.DesiredSandbox
+	(*NodeSnapshots)(nil),            // 7: rota.v1.NodeSnapshots
+	(*DesiredSnapshot)(nil),          // 8: rota.v1.DesiredSnapshot
+	(*Fork)(nil),                     // 9: rota.v1.Fork
+	(*OpenTrajectories)(nil),         // 10: rota.v1.OpenTrajectories
+	(*DesiredMigration)(nil),         // 11: rota.v1.DesiredMigration
+	(*DesiredEngine)(nil),            // 12: rota.v1.DesiredEngine
+	(*GoneAttempt)(nil),              // 13: rota.v1.GoneAttempt
+	(*Assignment)(nil),               // 14: rota.v1.Assignment
+	(*GangPlace)(nil),                // 15: rota.v1.GangPlace
+	(*QuotaKey)(nil),                 // 16: rota.v1.QuotaKey
+	(*ReportAttemptsRequest)(nil),    // 17: rota.v1.ReportAttemptsRequest
+	(*AttemptReport)(nil),            // 18: rota.v1.AttemptReport
+	(*Throttle)(nil),                 // 19: rota.v1.Throttle
+	(*ReportAttemptsResponse)(nil),   // 20: rota.v1.ReportAttemptsResponse
+	(*ReportDiskRequest)(nil),        // 21: rota.v1.ReportDiskRequest
+	(*ReportDiskResponse)(nil),       // 22: rota.v1.ReportDiskResponse
+	(*ReportGpusRequest)(nil),        // 23: rota.v1.ReportGpusRequest
+	(*SickGpu)(nil),                  // 24: rota.v1.SickGpu
+	(*ReportGpusResponse)(nil),       // 25: rota.v1.ReportGpusResponse
+	(*ReportEnginesRequest)(nil),     // 26: rota.v1.ReportEnginesRequest
+	(*EngineReport)(nil),             // 27: rota.v1.EngineReport
+	(*ReportEnginesResponse)(nil),    // 28: rota.v1.ReportEnginesResponse
+	(*ReportMigrationsRequest)(nil),  // 29: rota.v1.ReportMigrationsRequest
+	(*MigrationReport)(nil),          // 30: rota.v1.MigrationReport
+	(*ReportMigrationsResponse)(nil), // 31: rota.v1.ReportMigrationsResponse
+	(*ReportFrozenRequest)(nil),      // 32: rota.v1.ReportFrozenRequest
+	(*FrozenAttempt)(nil),            // 33: rota.v1.FrozenAttempt
+	(*ReportFrozenResponse)(nil),     // 34: rota.v1.ReportFrozenResponse
+	(*ReportSnapshotsRequest)(nil),   // 35: rota.v1.ReportSnapshotsRequest
+	(*SnapshotReport)(nil),           // 36: rota.v1.SnapshotReport
+	(*ReportSnapshotsResponse)(nil),  // 37: rota.v1.ReportSnapshotsResponse
+	(*RenewLeaseRequest)(nil),        // 38: rota.v1.RenewLeaseRequest
+	(*RenewLeaseResponse)(nil),       // 39: rota.v1.RenewLeaseResponse
+	(*ReadOutputRequest)(nil),        // 40: rota.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),       // 41: rota.v1.ReadOutputResponse
+	nil,                              // 42: rota.v1.RegisterNodeRequest.LabelsEntry
+	(*NumaNode)(nil),                 // 43: rota.v1.NumaNode
+	(*GpuInventory)(nil),             // 44: rota.v1.GpuInventory
+	(*durationpb.Duration)(nil),      // 45: google.protobuf.Duration
+	(*Container)(nil),                // 46: rota.v1.Container
+	(SnapshotState)(0),               // 47: rota.v1.SnapshotState
+	(*MigrationSelector)(nil),        // 48: rota.v1.MigrationSelector
+	(*EngineSpec)(nil),               // 49: rota.v1.EngineSpec
+	(*GpuChunk)(nil),                 // 50: rota.v1.GpuChunk
+	(*Command)(nil),                  // 51: rota.v1.Command
+	(*HttpCall)(nil),                 // 52: rota.v1.HttpCall
+	(*TerminalSize)(nil),             // 53: rota.v1.TerminalSize
+	(*ActionResult)(nil),             // 54: rota.v1.ActionResult
+	(*QuotaUse)(nil),                 // 55: rota.v1.QuotaUse
+	(EngineState)(0),                 // 56: rota.v1.EngineState
+	(*MigrationProgress)(nil),        // 57: rota.v1.MigrationProgress
+	(*timestamppb.Timestamp)(nil),    // 58: google.protobuf.Timestamp
+	(*OutputChunk)(nil),              // 59: rota.v1.OutputChunk
 }
 var file_rota_v1_agent_proto_depIdxs = []int32{
-	41, // 0: rota.v1.RegisterNodeRequest.labels:type_name -> rota.v1.RegisterNodeRequest.LabelsEntry
-	42, // 1: rota.v1.RegisterNodeRequest.numa_nodes:type_name -> rota.v1.NumaNode
-	43, // 2: rota.v1.RegisterNodeRequest.gpus:type_name -> rota.v1.GpuInventory
-	44, // 3: rota.v1.RegisterNodeRequest.share_after:type_name -> google.protobuf.Duration
-	44, // 4: rota.v1.RegisterNodeResponse.lease_duration:type_name -> google.protobuf.Duration
-	44, // 5: rota.v1.RegisterNodeResponse.lease_margin:type_name -> google.protobuf.Duration
-	13, // 6: rota.v1.WatchNodeResponse.assignments:type_name -> rota.v1.Assignment
-	12, // 7: rota.v1.WatchNodeResponse.gone:type_name -> rota.v1.GoneAttempt
-	11, // 8: rota.v1.WatchNodeResponse.engines:type_name -> rota.v1.DesiredEngine
-	10, // 9: rota.v1.WatchNodeResponse.migrations:type_name -> rota.v1.DesiredMigration
-	9,  // 10: rota.v1.WatchNodeResponse.open_trajectories:type_name -> rota.v1.OpenTrajectories
-	6,  // 11: rota.v1.WatchNodeResponse.snapshots:type_name -> rota.v1.NodeSnapshots
-	7,  // 12: rota.v1.NodeSnapshots.snapshots:type_name -> rota.v1.DesiredSnapshot
-	8,  // 13: rota.v1.NodeSnapshots.forks:type_name -> rota.v1.Fork
-	45, // 14: rota.v1.DesiredSnapshot.state:type_name -> rota.v1.SnapshotState
-	46, // 15: rota.v1.DesiredMigration.selector:type_name -> rota.v1.MigrationSelector
-	47, // 16: rota.v1.DesiredEngine.spec:type_name -> rota.v1.EngineSpec
-	48, // 17: rota.v1.DesiredEngine.chunk:type_name -> rota.v1.GpuChunk
-	49, // 18: rota.v1.Assignment.command:type_name -> rota.v1.Command
-	44, // 19: rota.v1.Assignment.run_timeout:type_name -> google.protobuf.Duration
-	15, // 20: rota.v1.Assignment.quota_keys:type_name -> rota.v1.QuotaKey
-	50, // 21: rota.v1.Assignment.http:type_name -> rota.v1.HttpCall
-	14, // 22: rota.v1.Assignment.gang:type_name -> rota.v1.GangPlace
-	51, // 23: rota.v1.Assignment.tty:type_name -> rota.v1.TerminalSize
-	52, // 24: rota.v1.Assignment.container:type_name -> rota.v1.Container
-	17, // 25: rota.v1.ReportAttemptsRequest.reports:type_name -> rota.v1.AttemptReport
-	53, // 26: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
-	18, // 27: rota.v1.AttemptReport.throttle:type_name -> rota.v1.Throttle
-	54, // 28: rota.v1.AttemptReport.usage:type_name -> rota.v1.QuotaUse
-	44, // 29: rota.v1.Throttle.retry_after:type_name -> google.protobuf.Duration
-	23, // 30: rota.v1.ReportGpusRequest.sick:type_name -> rota.v1.SickGpu
-	26, // 31: rota.v1.ReportEnginesRequest.reports:type_name -> rota.v1.EngineReport
-	48, // 32: rota.v1.EngineReport.chunk:type_name -> rota.v1.GpuChunk
-	55, // 33: rota.v1.EngineReport.state:type_name -> rota.v1.EngineState
-	44, // 34: rota.v1.EngineReport.set_up:type_name -> google.protobuf.Duration
-	29, // 35: rota.v1.ReportMigrationsRequest.reports:type_name -> rota.v1.MigrationReport
-	56, // 36: rota.v1.MigrationReport.progress:type_name -> rota.v1.MigrationProgress
-	32, // 37: rota.v1.ReportFrozenRequest.attempts:type_name -> rota.v1.FrozenAttempt
-	35, // 38: rota.v1.ReportSnapshotsRequest.reports:type_name -> rota.v1.SnapshotReport
-	45, // 39: rota.v1.SnapshotReport.state:type_name -> rota.v1.SnapshotState
-	57, // 40: rota.v1.ReadOutputRequest.since:type_name -> google.protobuf.Timestamp
-	58, // 41: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
-	2,  // 42: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
-	4,  // 43: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
-	16, // 44: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
-	20, // 45: rota.v1.AgentService.ReportDisk:input_type -> rota.v1.ReportDiskRequest
-	22, // 46: rota.v1.AgentService.ReportGpus:input_type -> rota.v1.ReportGpusRequest
-	25, // 47: rota.v1.AgentService.ReportEngines:input_type -> rota.v1.ReportEnginesRequest
-	28, // 48: rota.v1.AgentService.ReportMigrations:input_type -> rota.v1.ReportMigrationsRequest
-	31, // 49: rota.v1.AgentService.ReportFrozen:input_type -> rota.v1.ReportFrozenRequest
-	34, // 50: rota.v1.AgentService.ReportSnapshots:input_type -> rota.v1.ReportSnapshotsRequest
-	37, // 51: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
-	39, // 52: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
-	0,  // 53: rota.v1.KeyringService.ChangeKeyring:input_type -> rota.v1.ChangeKeyringRequest
-	3,  // 54: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
-	5,  // 55: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
-	19, // 56: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
-	21, // 57: rota.v1.AgentService.ReportDisk:output_type -> rota.v1.ReportDiskResponse
-	24, // 58: rota.v1.AgentService.ReportGpus:output_type -> rota.v1.ReportGpusResponse
-	27, // 59: rota.v1.AgentService.ReportEngines:output_type -> rota.v1.ReportEnginesResponse
-	30, // 60: rota.v1.AgentService.ReportMigrations:output_type -> rota.v1.ReportMigrationsResponse
-	33, // 61: rota.v1.AgentService.ReportFrozen:output_type -> rota.v1.ReportFrozenResponse
-	36, // 62: rota.v1.AgentService.ReportSnapshots:output_type -> rota.v1.ReportSnapshotsResponse
-	38, // 63: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
-	40, // 64: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
-	1,  // 65: rota.v1.KeyringService.ChangeKeyring:output_type -> rota.v1.ChangeKeyringResponse
-	54, // [54:66] is the sub-list for method output_type
-	42, // [42:54] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	42, // 0: rota.v1.RegisterNodeRequest.labels:type_name -> rota.v1.RegisterNodeRequest.LabelsEntry
+	43, // 1: rota.v1.RegisterNodeRequest.numa_nodes:type_name -> rota.v1.NumaNode
+	44, // 2: rota.v1.RegisterNodeRequest.gpus:type_name -> rota.v1.GpuInventory
+	45, // 3: rota.v1.RegisterNodeRequest.share_after:type_name -> google.protobuf.Duration
+	45, // 4: rota.v1.RegisterNodeResponse.lease_duration:type_name -> google.protobuf.Duration
+	45, // 5: rota.v1.RegisterNodeResponse.lease_margin:type_name -> google.protobuf.Duration
+	14, // 6: rota.v1.WatchNodeResponse.assignments:type_name -> rota.v1.Assignment
+	13, // 7: rota.v1.WatchNodeResponse.gone:type_name -> rota.v1.GoneAttempt
+	12, // 8: rota.v1.WatchNodeResponse.engines:type_name -> rota.v1.DesiredEngine
+	11, // 9: rota.v1.WatchNodeResponse.migrations:type_name -> rota.v1.DesiredMigration
+	10, // 10: rota.v1.WatchNodeResponse.open_trajectories:type_name -> rota.v1.OpenTrajectories
+	7,  // 11: rota.v1.WatchNodeResponse.snapshots:type_name -> rota.v1.NodeSnapshots
+	6,  // 12: rota.v1.WatchNodeResponse.sandboxes:type_name -> rota.v1.DesiredSandbox
+	46, // 13: rota.v1.DesiredSandbox.container:type_name -> rota.v1.Container
+	8,  // 14: rota.v1.NodeSnapshots.snapshots:type_name -> rota.v1.DesiredSnapshot
+	9,  // 15: rota.v1.NodeSnapshots.forks:type_name -> rota.v1.Fork
+	47, // 16: rota.v1.DesiredSnapshot.state:type_name -> rota.v1.SnapshotState
+	48, // 17: rota.v1.DesiredMigration.selector:type_name -> rota.v1.MigrationSelector
+	49, // 18: rota.v1.DesiredEngine.spec:type_name -> rota.v1.EngineSpec
+	50, // 19: rota.v1.DesiredEngine.chunk:type_name -> rota.v1.GpuChunk
+	51, // 20: rota.v1.Assignment.command:type_name -> rota.v1.Command
+	45, // 21: rota.v1.Assignment.run_timeout:type_name -> google.protobuf.Duration
+	16, // 22: rota.v1.Assignment.quota_keys:type_name -> rota.v1.QuotaKey
+	52, // 23: rota.v1.Assignment.http:type_name -> rota.v1.HttpCall
+	15, // 24: rota.v1.Assignment.gang:type_name -> rota.v1.GangPlace
+	53, // 25: rota.v1.Assignment.tty:type_name -> rota.v1.TerminalSize
+	46, // 26: rota.v1.Assignment.container:type_name -> rota.v1.Container
+	18, // 27: rota.v1.ReportAttemptsRequest.reports:type_name -> rota.v1.AttemptReport
+	54, // 28: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
+	19, // 29: rota.v1.AttemptReport.throttle:type_name -> rota.v1.Throttle
+	55, // 30: rota.v1.AttemptReport.usage:type_name -> rota.v1.QuotaUse
+	45, // 31: rota.v1.Throttle.retry_after:type_name -> google.protobuf.Duration
+	24, // 32: rota.v1.ReportGpusRequest.sick:type_name -> rota.v1.SickGpu
+	27, // 33: rota.v1.ReportEnginesRequest.reports:type_name -> rota.v1.EngineReport
+	50, // 34: rota.v1.EngineReport.chunk:type_name -> rota.v1.GpuChunk
+	56, // 35: rota.v1.EngineReport.state:type_name -> rota.v1.EngineState
+	45, // 36: rota.v1.EngineReport.set_up:type_name -> google.protobuf.Duration
+	30, // 37: rota.v1.ReportMigrationsRequest.reports:type_name -> rota.v1.MigrationReport
+	57, // 38: rota.v1.MigrationReport.progress:type_name -> rota.v1.MigrationProgress
+	33, // 39: rota.v1.ReportFrozenRequest.attempts:type_name -> rota.v1.FrozenAttempt
+	36, // 40: rota.v1.ReportSnapshotsRequest.reports:type_name -> rota.v1.SnapshotReport
+	47, // 41: rota.v1.SnapshotReport.state:type_name -> rota.v1.SnapshotState
+	58, // 42: rota.v1.ReadOutputRequest.since:type_name -> google.protobuf.Timestamp
+	59, // 43: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
+	2,  // 44: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
+	4,  // 45: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
+	17, // 46: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
+	21, // 47: rota.v1.AgentService.ReportDisk:input_type -> rota.v1.ReportDiskRequest
+	23, // 48: rota.v1.AgentService.ReportGpus:input_type -> rota.v1.ReportGpusRequest
+	26, // 49: rota.v1.AgentService.ReportEngines:input_type -> rota.v1.ReportEnginesRequest
+	29, // 50: rota.v1.AgentService.ReportMigrations:input_type -> rota.v1.ReportMigrationsRequest
+	32, // 51: rota.v1.AgentService.ReportFrozen:input_type -> rota.v1.ReportFrozenRequest
+	35, // 52: rota.v1.AgentService.ReportSnapshots:input_type -> rota.v1.ReportSnapshotsRequest
+	38, // 53: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
+	40, // 54: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
+	0,  // 55: rota.v1.KeyringService.ChangeKeyring:input_type -> rota.v1.ChangeKeyringRequest
+	3,  // 56: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
+	5,  // 57: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
+	20, // 58: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
+	22, // 59: rota.v1.AgentService.ReportDisk:output_type -> rota.v1.ReportDiskResponse
+	25, // 60: rota.v1.AgentService.ReportGpus:output_type -> rota.v1.ReportGpusResponse
+	28, // 61: rota.v1.AgentService.ReportEngines:output_type -> rota.v1.ReportEnginesResponse
+	31, // 62: rota.v1.AgentService.ReportMigrations:output_type -> rota.v1.ReportMigrationsResponse
+	34, // 63: rota.v1.AgentService.ReportFrozen:output_type -> rota.v1.ReportFrozenResponse
+	37, // 64: rota.v1.AgentService.ReportSnapshots:output_type -> rota.v1.ReportSnapshotsResponse
+	39, // 65: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
+	41, // 66: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
+	1,  // 67: rota.v1.KeyringService.ChangeKeyring:output_type -> rota.v1.ChangeKeyringResponse
+	56, // [56:68] is the sub-list for method output_type
+	44, // [44:56] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_agent_proto_init() }
@@ -3221,7 +3303,7 @@ func file_rota_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_agent_proto_rawDesc), len(file_rota_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   42,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -556,9 +556,9 @@ func (x *TrajectorySpec) GetSnapshotId() uint64 {
 	return 0
 }
 
-// Container is the sandbox of a trajectory: one container that its actions share. It is opened
-// with the first action, and removed after the trajectory has ended. /workspace in it is the
-// directory of the trajectory.
+// Container is the sandbox of a trajectory: one container that its actions share. The agent opens it
+// when the trajectory gets its node, or else with the first action, and removes it after the
+// trajectory has ended. /workspace in it is the directory of the trajectory.
 type Container struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of an image that the node has, such as "python:3.12" or "docker.io/library/python:3.12",
