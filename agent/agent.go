@@ -65,13 +65,15 @@ type agent struct {
 	forks    *forks
 	// sandboxes are the containers of trajectories; nil: this node runs none.
 	sandboxes *container.Manager
-	specs     specifier
-	runtime   string // what the runtime can and cannot enforce
-	resizes   bool   // attempts can get other CPUs while they run
-	address   string
-	metrics   *metrics
-	traces    *traces
-	dial      func(context.Context) (runtime.Runtime, error)
+	// images removes those that take too much; nil: they stay.
+	images  *container.Collector
+	specs   specifier
+	runtime string // what the runtime can and cannot enforce
+	resizes bool   // attempts can get other CPUs while they run
+	address string
+	metrics *metrics
+	traces  *traces
+	dial    func(context.Context) (runtime.Runtime, error)
 }
 
 // Run runs an agent until the context is done, and then returns nil. Any other
@@ -345,6 +347,7 @@ func (a *agent) run(ctx context.Context, listener, status net.Listener, first co
 	outer.Go(a.engines.Watch)
 	outer.Go(a.homes.keep)
 	outer.Go(a.keepSandboxes)
+	outer.Go(a.keepImages)
 	outer.Go(func(ctx context.Context) error { return a.serveOutput(ctx, listener) })
 	if status != nil {
 		outer.Go(func(ctx context.Context) error { return a.serveStatus(ctx, status) })

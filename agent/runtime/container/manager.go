@@ -32,6 +32,8 @@ const (
 	openingMax = 8
 	// removingMax is how many are removed at once.
 	removingMax = 16
+	// imageTriesMax is how often an image is found for a sandbox, which was removed before it opened.
+	imageTriesMax = 3
 )
 
 // Options is what a Manager is told.
@@ -45,6 +47,8 @@ type Options struct {
 	Images string
 	// Puller gets images from registries that are not on the node; nil: they are not pulled.
 	Puller *Puller
+	// Collector hears of images that came and of sandboxes that ended; nil: images stay.
+	Collector *Collector
 	// Cgroup is the parent of the cgroups of sandboxes, below each mount.
 	Cgroup string
 	Logger hclog.Logger
@@ -254,10 +258,25 @@ func (m *Manager) make(ctx context.Context, s Spec) (*record, error) {
 	if err := errors.Join(m.Reserve(s.Trajectory), m.clear(ctx, s.Trajectory)); err != nil {
 		return nil, fmt.Errorf("remove what is left of an earlier one: %w", err)
 	}
-	image, err := m.image(ctx, s.Image)
-	if err != nil {
-		return nil, err
+	defer m.opts.Containerd.holds.hold(s.Image)()
+	for tries := 1; ; tries++ {
+		image, err := m.image(ctx, s.Image)
+		if err != nil {
+			return nil, err
+		}
+		if err := m.opts.Containerd.noteUse(ctx, image); err != nil {
+			m.opts.Logger.Warn("the last use of an image is not written down", "error", err)
+		}
+		r, err := m.makeOf(ctx, s, image)
+		// The hold keeps this agent from removing the image, but not another one, nor an operator.
+		if !errors.Is(err, errImageGone) || s.Root != "" || tries == imageTriesMax {
+			return r, err
+		}
 	}
+}
+
+// makeOf opens a sandbox anew with an image that was found.
+func (m *Manager) makeOf(ctx context.Context, s Spec, image *manifest) (*record, error) {
 	leave, err := slot(ctx, m.opening) // not before: an import takes minutes
 	if err != nil {
 		return nil, err
@@ -319,6 +338,7 @@ func (m *Manager) image(ctx context.Context, name string) (*manifest, error) {
 	if unpacked, err := m.opts.Containerd.findUnpacked(ctx, name); err != nil || unpacked != nil {
 		return unpacked, err
 	}
+	defer m.opts.Collector.grown()
 	image, err := m.imported(ctx, name)
 	if !errors.Is(err, ErrNoImage) || m.opts.Puller == nil {
 		return image, err
@@ -447,6 +467,7 @@ func (m *Manager) end(ctx context.Context, trajectory uint64) error {
 	}
 	err = m.remove(ctx, trajectory)
 	m.drop(trajectory, e)
+	m.opts.Collector.unused()
 	if err != nil {
 		return fmt.Errorf("remove the sandbox of trajectory %d: %w", trajectory, err)
 	}

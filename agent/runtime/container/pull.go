@@ -32,6 +32,8 @@ const (
 	failedFor = 30 * time.Second
 	// roomEvery is how often the free space is looked at.
 	roomEvery = time.Second
+	// makeRoomMax is how long a pull waits while images are removed for it.
+	makeRoomMax = 30 * time.Second
 )
 
 var (
@@ -45,8 +47,10 @@ type PullOptions struct {
 	// Room returns how many bytes the file system of a folder has above what has to stay free; nil: all.
 	Room func(dir string) (bytes uint64, err error)
 	// Ended hears of each pull with the bytes that were downloaded; nil: nobody.
-	Ended  func(bytes uint64, took time.Duration, err error)
-	Logger hclog.Logger
+	Ended func(bytes uint64, took time.Duration, err error)
+	// Collector makes room for pulls, and hears of what was pulled; nil: images stay.
+	Collector *Collector
+	Logger    hclog.Logger
 }
 
 // Puller pulls images from registries into containerd.
@@ -102,6 +106,7 @@ func (p *Puller) Pull(ctx context.Context, name string) error {
 	if err := p.registry.Allows(full); err != nil {
 		return err
 	}
+	defer p.c.holds.hold(full)()
 	one := p.join(full)
 	select {
 	case <-one.done:
@@ -195,28 +200,45 @@ func (p *Puller) withSlot(ctx context.Context, full string) error {
 		return err
 	}
 	p.opts.Logger.Info("an image was pulled", "image", full, "bytes", got.Load(), "seconds", took.Seconds())
+	p.opts.Collector.grown()
 	return nil
 }
 
 // watchRoom ends a pull before it fills the disk: how large layers are when they are unpacked is not known before.
 func (p *Puller) watchRoom(ctx context.Context, stop context.CancelCauseFunc) {
 	for backoff.Sleep(ctx, roomEvery) == nil {
-		for _, dir := range []string{p.c.contentDir, p.c.snapshotsDir} {
-			if !p.fits(dir, 1) {
-				stop(errNoRoom)
-				return
-			}
+		if !p.fits(ctx, func() uint64 { return 1 }) {
+			stop(errNoRoom)
+			return
 		}
 	}
 }
 
-// fits says whether a folder of containerd has room. What cannot be told is not held against it.
-func (p *Puller) fits(dir string, bytes uint64) bool {
+// fits says whether containerd has room for what a pull downloads. Images that nothing uses make room, if
+// the operator lets them. What they share with the pulled one has to be downloaded then, too.
+func (p *Puller) fits(ctx context.Context, download func() (bytes uint64)) bool {
+	short := func() uint64 { return max(p.short(p.c.contentDir, download()), p.short(p.c.snapshotsDir, 1)) }
+	if short() == 0 || p.opts.Collector == nil {
+		return short() == 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, makeRoomMax)
+	defer cancel()
+	if err := p.opts.Collector.shrink(ctx, func(uint64) uint64 { return short() }); err != nil && ctx.Err() == nil {
+		p.opts.Logger.Warn("images that nothing uses do not make room for a pull", "error", err)
+	}
+	return short() == 0
+}
+
+// short is how much room a folder of containerd lacks. What cannot be told is not held against it.
+func (p *Puller) short(dir string, bytes uint64) uint64 {
 	if p.opts.Room == nil || dir == "" {
-		return true
+		return 0
 	}
 	room, err := p.opts.Room(dir)
-	return err != nil || bytes <= room
+	if err != nil {
+		return 0
+	}
+	return bytes - min(bytes, room)
 }
 
 // fetch downloads an image, unpacks it and names it. A lease keeps what it is made of until then.
@@ -235,8 +257,9 @@ func (p *Puller) fetch(ctx context.Context, full string, got *atomic.Uint64) err
 	if err != nil {
 		return err
 	}
-	if need := p.missing(ctx, image.Layers); !p.fits(p.c.contentDir, need) {
-		return fmt.Errorf("%w: %d MiB have to be downloaded", errNoRoom, need>>20)
+	missing := func() uint64 { return p.missing(ctx, image.Layers) }
+	if !p.fits(ctx, missing) {
+		return fmt.Errorf("%w: %d MiB have to be downloaded", errNoRoom, missing()>>20)
 	}
 	for _, b := range []struct {
 		registry.Blob
@@ -259,7 +282,8 @@ func (p *Puller) fetch(ctx context.Context, full string, got *atomic.Uint64) err
 		return err
 	}
 	defer leave()
-	return p.c.addImage(ctx, full, descriptor{MediaType: image.Manifest.MediaType, Digest: image.Manifest.Digest, Size: image.Manifest.Size})
+	d := descriptor{MediaType: image.Manifest.MediaType, Digest: image.Manifest.Digest, Size: image.Manifest.Size}
+	return p.c.addImage(ctx, full, d, madeNow())
 }
 
 // missing is how many bytes of layers rota does not have.

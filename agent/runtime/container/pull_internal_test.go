@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 
 	"rota/agent/runtime/container/containertest"
 	"rota/agent/runtime/container/registry"
@@ -184,7 +186,7 @@ func TestThoseWhoWantAnImageShareItsPull(t *testing.T) {
 	}()
 	<-came
 	for _, l := range leasesOf(t, c) {
-		if expires, err := time.Parse(time.RFC3339, l.GetLabels()["containerd.io/gc.expire"]); err != nil || time.Until(expires) < PullMax || time.Until(expires) > leaseFor {
+		if expires, err := time.Parse(time.RFC3339, l.GetLabels()[expireLabel]); err != nil || time.Until(expires) < PullMax || time.Until(expires) > leaseFor {
 			t.Errorf("the lease of a pull ends at %v: %v", expires, err)
 		}
 	}
@@ -421,6 +423,39 @@ func TestAPullLeavesRoom(t *testing.T) {
 		t.Errorf("when the disk is full: %v", err)
 	}
 	<-ended
+}
+
+// What a pull leaves that died with its agent is removed once its lease has expired.
+func TestAnExpiredLeaseKeepsNothing(t *testing.T) {
+	_, c := managerOfItsOwn(t)
+	ctx := in(t.Context(), Namespace)
+	expired := time.Now().Add(time.Second).UTC().Format(time.RFC3339)
+	lease, err := c.leases.Create(ctx, &leases.CreateRequest{Labels: map[string]string{expireLabel: expired}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	half := bytes.NewReader(make([]byte, 1000))
+	digest := "sha256:" + strings.Repeat("0", 64)
+	err = c.writeBlob(metadata.AppendToOutgoingContext(ctx, leaseKey, lease.GetLease().GetID()), digest, 2000, streamed(half))
+	if !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Fatal(err)
+	}
+	pieces := func() int {
+		resp, err := c.content.ListStatuses(ctx, &content.ListStatusesRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(resp.GetStatuses())
+	}
+	if err := c.collectGarbage(t.Context()); err != nil || pieces() != 1 {
+		t.Errorf("before it expires there are %d pieces of blobs: %v", pieces(), err)
+	}
+	containertest.Wait(t, "the lease and its piece are gone", func() bool {
+		if err := c.collectGarbage(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return len(leasesOf(t, c)) == 0 && pieces() == 0
+	})
 }
 
 func TestFullNames(t *testing.T) {

@@ -25,7 +25,11 @@ const (
 	killFor = 10 * time.Second
 )
 
-// create makes a container and its file system, and starts nothing.
+// errImageGone says that the layers of an image are not there any more.
+var errImageGone = errors.New("the image was removed meanwhile")
+
+// create makes a container and its file system, and starts nothing. Its error wraps errImageGone if what
+// the file system is to be above is not there.
 func (c *Containerd) create(ctx context.Context, id, owner, image, chain string, spec *specs.Spec) error {
 	ctx, done, err := c.leased(ctx)
 	if err != nil {
@@ -37,6 +41,9 @@ func (c *Containerd) create(ctx context.Context, id, owner, image, chain string,
 		return err
 	}
 	_, err = c.snapshots.Prepare(ctx, &snapshots.PrepareSnapshotRequest{Snapshotter: c.snapshotter, Key: id, Parent: chain})
+	if isCode(err, codes.NotFound) {
+		return fmt.Errorf("%w: make its file system: %w", errImageGone, err)
+	}
 	if err != nil {
 		return fmt.Errorf("make its file system: %w", err)
 	}
