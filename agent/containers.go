@@ -138,6 +138,14 @@ func (c Containers) check() error {
 	return nil
 }
 
+// openMax is how long it may take until a sandbox is open.
+func (c Containers) openMax() time.Duration {
+	if len(c.Pull.Hosts) > 0 {
+		return pullingSandboxMax
+	}
+	return sandboxMax
+}
+
 // newPuller returns nil if no registry is allowed.
 func (a *agent) newPuller(c *container.Containerd) (*container.Puller, error) {
 	if len(a.cfg.Containers.Pull.Hosts) == 0 {
@@ -155,11 +163,7 @@ func (a *agent) newPuller(c *container.Containerd) (*container.Puller, error) {
 // openSandbox completes a specification with the sandbox of its trajectory, which it opens if it
 // is not open. Its error is a sentence for the owner of the action.
 func (s *steps) openSandbox(ctx context.Context, conn runtime.Runtime, spec *runtime.Spec, c *rotav1.Container) error {
-	most := sandboxMax
-	if len(s.cfg.Containers.Pull.Hosts) > 0 {
-		most = pullingSandboxMax
-	}
-	ctx, cancel := context.WithTimeout(ctx, most)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Containers.openMax())
 	defer cancel()
 	if _, err := conn.MakeTrajectory(ctx, spec.Trajectory); err != nil {
 		return notReady(ctx, fmt.Errorf("make the directory of the trajectory: %w", err))

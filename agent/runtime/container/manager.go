@@ -349,6 +349,26 @@ func (m *Manager) image(ctx context.Context, name string) (*manifest, error) {
 	return m.imported(ctx, name)
 }
 
+// Prefetch has an image on the node, as a sandbox of it would, before one opens. Its error wraps ErrNoImage if the node
+// cannot get it.
+func (m *Manager) Prefetch(ctx context.Context, name string) error {
+	defer m.opts.Containerd.holds.hold(name)()
+	image, err := m.image(ctx, name)
+	if err != nil {
+		return err
+	}
+	return m.opts.Containerd.noteUse(ctx, image)
+}
+
+// Pulling is how many bytes of layers the pull of an image has downloaded, and how many it has to; 0 if
+// none goes on.
+func (m *Manager) Pulling(name string) (downloaded, all uint64) {
+	if m.opts.Puller == nil {
+		return 0, 0
+	}
+	return m.opts.Puller.progress(name)
+}
+
 // imported finds an image that is on the node, and unpacks it.
 func (m *Manager) imported(ctx context.Context, name string) (*manifest, error) {
 	leave, err := slot(ctx, m.importing)

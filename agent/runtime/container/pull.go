@@ -71,6 +71,8 @@ type pull struct {
 	err     error         // after that
 	waiting int
 	cancel  context.CancelFunc
+	// got counts the bytes of layers that were downloaded, of all that have to be.
+	got, all atomic.Uint64
 }
 
 // NewPuller checks the options. Its error wraps registry.ErrConfig.
@@ -156,7 +158,7 @@ func (p *Puller) forget(full string, one *pull) {
 
 func (p *Puller) run(ctx context.Context, full string, one *pull) {
 	defer one.cancel()
-	err := p.withSlot(ctx, full)
+	err := p.withSlot(ctx, full, one)
 	if err != nil {
 		err = fmt.Errorf("pull %s: %w", full, err)
 	}
@@ -176,7 +178,7 @@ func (p *Puller) run(ctx context.Context, full string, one *pull) {
 }
 
 // withSlot pulls when fewer than the most are being pulled, logs it, and bounds its time.
-func (p *Puller) withSlot(ctx context.Context, full string) error {
+func (p *Puller) withSlot(ctx context.Context, full string, one *pull) error {
 	leave, err := slot(ctx, p.pulling)
 	if err != nil {
 		return err
@@ -187,9 +189,9 @@ func (p *Puller) withSlot(ctx context.Context, full string) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go p.watchRoom(ctx, stop)
-	began, got := time.Now(), new(atomic.Uint64)
+	began, got := time.Now(), &one.got
 	p.opts.Logger.Info("pulling an image", "image", full)
-	err = p.fetch(ctx, full, got)
+	err = p.fetch(ctx, full, one)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
@@ -242,7 +244,7 @@ func (p *Puller) short(dir string, bytes uint64) uint64 {
 }
 
 // fetch downloads an image, unpacks it and names it. A lease keeps what it is made of until then.
-func (p *Puller) fetch(ctx context.Context, full string, got *atomic.Uint64) error {
+func (p *Puller) fetch(ctx context.Context, full string, one *pull) error {
 	ctx, done, err := p.c.leased(ctx)
 	if err != nil {
 		return err
@@ -261,6 +263,7 @@ func (p *Puller) fetch(ctx context.Context, full string, got *atomic.Uint64) err
 	if !p.fits(ctx, missing) {
 		return fmt.Errorf("%w: %d MiB have to be downloaded", errNoRoom, missing()>>20)
 	}
+	one.all.Store(missing())
 	for _, b := range []struct {
 		registry.Blob
 		bytes []byte
@@ -272,7 +275,7 @@ func (p *Puller) fetch(ctx context.Context, full string, got *atomic.Uint64) err
 	layers, layersCtx := errgroup.WithContext(ctx)
 	layers.SetLimit(layersAtOnce)
 	for _, l := range image.Layers {
-		layers.Go(func() error { return p.layer(layersCtx, image, l, got) })
+		layers.Go(func() error { return p.layer(layersCtx, image, l, &one.got) })
 	}
 	if err := layers.Wait(); err != nil {
 		return err
@@ -284,6 +287,16 @@ func (p *Puller) fetch(ctx context.Context, full string, got *atomic.Uint64) err
 	defer leave()
 	d := descriptor{MediaType: image.Manifest.MediaType, Digest: image.Manifest.Digest, Size: image.Manifest.Size}
 	return p.c.addImage(ctx, full, d, madeNow())
+}
+
+// progress is how far the pull of an image is; 0 if none goes on.
+func (p *Puller) progress(name string) (got, all uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one := p.pulls[fullName(name)]; one != nil {
+		return one.got.Load(), one.all.Load()
+	}
+	return 0, 0
 }
 
 // missing is how many bytes of layers rota does not have.

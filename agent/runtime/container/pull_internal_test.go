@@ -218,6 +218,40 @@ func TestThoseWhoWantAnImageShareItsPull(t *testing.T) {
 	}
 }
 
+// A prefetch shares the pull of sandboxes, says how far it is, and holds the image.
+func TestAPrefetchIsAPull(t *testing.T) {
+	r := containertest.NewRegistry(t)
+	name := r.Push("tools", "1", noise(t, 3<<20))
+	came, release := r.Hang(2 << 20)
+	defer release()
+	m, c := pulling(t, r, nil)
+	ended := make(chan error, 1)
+	go func() { ended <- m.Prefetch(context.Background(), name) }()
+	<-came
+	containertest.Wait(t, "it says how far it is", func() bool {
+		got, all := m.Pulling(name)
+		return got >= 1<<20 && got < 3<<20 && all > 3<<20
+	})
+	defer c.holds.begin()()
+	release()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if image, err := c.findUnpacked(t.Context(), name); err != nil || image == nil {
+		t.Errorf("after it the node has %v, %v", image, err)
+	}
+	if got, all := m.Pulling(name); got != 0 || all != 0 || removed(t, &c.holds, name) {
+		t.Errorf("after it %d of %d bytes are downloaded, or the image is not held", got, all)
+	}
+	if err := m.Prefetch(t.Context(), name); err != nil || len(leasesOf(t, c)) > 0 {
+		t.Errorf("of an image that is there: %v", err)
+	}
+	m.opts.Puller = nil
+	if err := m.Prefetch(t.Context(), "nothing:1"); !errors.Is(err, ErrNoImage) {
+		t.Errorf("of an image that cannot be had: %v", err)
+	}
+}
+
 func TestAPullEndsWhenNobodyWaitsForIt(t *testing.T) {
 	r := containertest.NewRegistry(t)
 	name := r.Push("tools", "1", noise(t, 100_000))

@@ -53,7 +53,7 @@ func (f *containerFlags) spec() (*rotav1.Container, error) {
 }
 
 func (a *app) imageCmd() *cobra.Command {
-	return group("image", "See, import and pull images of containers on this machine", a.imageImportCmd(), a.imagePullCmd(), a.imageListCmd())
+	return group("image", "See, import, pull and prefetch images of containers", a.imageImportCmd(), a.imagePullCmd(), a.imagePrefetchCmd(), a.imageListCmd())
 }
 
 func (a *app) imageImportCmd() *cobra.Command {

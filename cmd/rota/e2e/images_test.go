@@ -65,6 +65,13 @@ func TestAnAgentIsKilledDuringAPull(t *testing.T) {
 	t.Parallel()
 	p := newPuller(t)
 	agent := p.cluster.Agents[0]
+	ready := p.push("team/ready", 1000)
+	if out := p.must(p.addrs(), "image", "prefetch", ready); !strings.Contains(out, "node-1: ready after") {
+		t.Errorf("a prefetch says %q", out)
+	}
+	if out, errs, _, code := p.rota(p.addrs(), "image", "prefetch", "--node", "node-1", p.r.Host+"/team/nothing:1"); code != 1 || !strings.Contains(out, "not in the registry") {
+		t.Errorf("a prefetch of what is not there: exit code %d, %q, %q", code, out, errs.text.String())
+	}
 	image := p.push("team/tools", 6<<20)
 	came, release := p.r.Hang(3 << 20)
 	defer release()
