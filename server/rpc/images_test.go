@@ -99,6 +99,7 @@ func TestAPrefetchReachesItsNode(t *testing.T) {
 		return ctx.Err()
 	}
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	go func() {
 		stream, err := c.PrefetchImage(ctx, &rotav1.PrefetchImageRequest{Node: "n1", Image: "tools:1"})
 		if err == nil {
