@@ -301,6 +301,34 @@ func TestAnImageThatIsRemovedBeforeItsSandboxOpens(t *testing.T) {
 	}
 }
 
+// containerd still undoes the opening of an agent that was killed, when the next one opens the sandbox.
+func TestASandboxOpensAfterOneThatWasCutShort(t *testing.T) {
+	r := containertest.NewRegistry(t)
+	m, g := collecting(t, r, CollectorOptions{BytesMax: 1 << 40})
+	name := r.Push("tools", "1", noise(t, 10_000))
+	if _, err := m.image(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	state := filepath.Join(g.c.snapshotsDir, "..", "..", "state", "io.containerd.runtime.v2.task", Namespace)
+	for id, cutShort := range map[uint64]bool{1: true, 2: false} {
+		bundle := filepath.Join(state, m.id(id))
+		if err := os.MkdirAll(bundle, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if cutShort {
+			if err := m.Reserve(id); err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(openAgain/2, func() { _ = os.Remove(bundle) })
+		}
+		_, err := m.Open(t.Context(), Spec{Trajectory: id, Incarnation: 1, Image: name, Home: t.TempDir()})
+		if cutShort && err != nil || !cutShort && !errors.Is(err, errFirstProcess) {
+			t.Errorf("cut short before: %v: %v", cutShort, err)
+		}
+		_ = os.Remove(bundle)
+	}
+}
+
 // An image is removed while another one that has its layer is unpacked.
 func TestALayerStaysForWhoeverUnpacksOnIt(t *testing.T) {
 	r := containertest.NewRegistry(t)

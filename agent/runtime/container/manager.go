@@ -19,6 +19,7 @@ import (
 
 	durable "rota/agent/internal/record"
 	"rota/agent/runtime/container/initcall"
+	"rota/api/backoff"
 )
 
 const (
@@ -32,8 +33,10 @@ const (
 	openingMax = 8
 	// removingMax is how many are removed at once.
 	removingMax = 16
-	// imageTriesMax is how often an image is found for a sandbox, which was removed before it opened.
-	imageTriesMax = 3
+	// openTriesMax is how often a sandbox is opened that something else is in the way of, and openAgain the
+	// time between.
+	openTriesMax = 3
+	openAgain    = 500 * time.Millisecond
 )
 
 // Options is what a Manager is told.
@@ -255,6 +258,7 @@ func (m *Manager) Reserve(trajectory uint64) error { return os.MkdirAll(m.dir(tr
 // make opens a sandbox anew. Its folder stays also if that fails, see Reserve: without it, a supervisor
 // that starts would remove the directory of the trajectory.
 func (m *Manager) make(ctx context.Context, s Spec) (*record, error) {
+	_, noDir := os.Stat(m.dir(s.Trajectory))
 	if err := errors.Join(m.Reserve(s.Trajectory), m.clear(ctx, s.Trajectory)); err != nil {
 		return nil, fmt.Errorf("remove what is left of an earlier one: %w", err)
 	}
@@ -268,8 +272,11 @@ func (m *Manager) make(ctx context.Context, s Spec) (*record, error) {
 			m.opts.Logger.Warn("the last use of an image is not written down", "error", err)
 		}
 		r, err := m.makeOf(ctx, s, image)
-		// The hold keeps this agent from removing the image, but not another one, nor an operator.
-		if !errors.Is(err, errImageGone) || s.Root != "" || tries == imageTriesMax {
+		// The hold keeps this agent from removing the image, but not another one, nor an operator. And an
+		// opening that was cut short with its agent may still be undone by containerd, which then takes away
+		// what this one makes by the same name.
+		again := errors.Is(err, errImageGone) && s.Root == "" || errors.Is(err, errFirstProcess) && noDir == nil
+		if !again || tries == openTriesMax || backoff.Sleep(ctx, openAgain) != nil {
 			return r, err
 		}
 	}

@@ -25,6 +25,9 @@ const (
 	killFor = 10 * time.Second
 )
 
+// errFirstProcess says that containerd does not make the first process of a container.
+var errFirstProcess = errors.New("make its first process")
+
 // errImageGone says that the layers of an image are not there any more.
 var errImageGone = errors.New("the image was removed meanwhile")
 
@@ -69,7 +72,7 @@ func (c *Containerd) start(ctx context.Context, id string) error {
 		m.Options = append(m.Options, "nodev")
 	}
 	if _, err := c.tasks.Create(ctx, &tasks.CreateTaskRequest{ContainerID: id, Rootfs: resp.GetMounts()}); err != nil {
-		return fmt.Errorf("make its first process: %w", err)
+		return fmt.Errorf("%w: %w", errFirstProcess, err)
 	}
 	if _, err := c.tasks.Start(ctx, &tasks.StartRequest{ContainerID: id}); err != nil {
 		return fmt.Errorf("start its first process: %w", err)
