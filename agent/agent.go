@@ -67,13 +67,15 @@ type agent struct {
 	// sandboxes are the containers of trajectories; nil: this node runs none.
 	sandboxes *container.Manager
 	ahead     *aheadOpener // nil: this node runs no containers
-	specs     specifier
-	runtime   string // what the runtime can and cannot enforce
-	resizes   bool   // attempts can get other CPUs while they run
-	address   string
-	metrics   *metrics
-	traces    *traces
-	dial      func(context.Context) (runtime.Runtime, error)
+	// images removes those that take too much; nil: they stay.
+	images  *container.Collector
+	specs   specifier
+	runtime string // what the runtime can and cannot enforce
+	resizes bool   // attempts can get other CPUs while they run
+	address string
+	metrics *metrics
+	traces  *traces
+	dial    func(context.Context) (runtime.Runtime, error)
 }
 
 // Run runs an agent until the context is done, and then returns nil. Any other
@@ -356,6 +358,7 @@ func (a *agent) run(ctx context.Context, listener, status net.Listener, first co
 	if a.ahead != nil {
 		outer.Go(a.ahead.run)
 	}
+	outer.Go(a.keepImages)
 	outer.Go(func(ctx context.Context) error { return a.serveOutput(ctx, listener) })
 	if status != nil {
 		outer.Go(func(ctx context.Context) error { return a.serveStatus(ctx, status) })

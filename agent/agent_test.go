@@ -447,6 +447,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		"a data directory that is a file":      func(c *Config) { c.Dir = "/dev/null" },
 		"TLS files that cannot be read at all": func(c *Config) { c.TLS.Cert, c.TLS.Key, c.TLS.CA = "/no/a", "/no/b", "/no/c" },
 		"registries without containers":        func(c *Config) { c.Containers.Pull.Hosts = []string{"docker.io"} },
+		"a limit of images without containers": func(c *Config) { c.Containers.ImagesBytesMax = 1 },
 		"credentials without registries":       func(c *Config) { c.Containers = Containers{Address: "auto", Pull: registry.Options{Auth: os.Args[0]}} },
 		"credentials that everybody can read": func(c *Config) {
 			c.Containers = Containers{Address: "auto", Pull: registry.Options{Hosts: []string{"docker.io"}, Auth: os.Args[0]}}

@@ -42,6 +42,8 @@ type Containers struct {
 	Init string
 	// Pull is from where images are pulled; without hosts, from nowhere.
 	Pull registry.Options
+	// ImagesBytesMax is what images may take on disk before those are removed that nothing uses; 0: all stay.
+	ImagesBytesMax uint64
 }
 
 // init is where the first process of sandboxes is.
@@ -96,12 +98,17 @@ func (a *agent) openContainers(ctx context.Context, conn runtime.Runtime) (close
 	}
 	closeAll = func() { _ = containerd.Close() }
 	parent := cmp.Or(a.cfg.Process.CgroupParent, runtime.DefaultCgroupParent)
+	if c.ImagesBytesMax > 0 {
+		a.images = container.NewCollector(containerd, container.CollectorOptions{
+			BytesMax: c.ImagesBytesMax, Removed: a.metrics.imageRemoved, Logger: a.log.Named("images"),
+		})
+	}
 	puller, err := a.newPuller(containerd)
 	if err != nil {
 		return closeAll, err
 	}
 	a.sandboxes, err = container.NewManager(container.Options{
-		Containerd: containerd, Puller: puller, Dir: filepath.Join(a.cfg.Process.Dir, runtime.SandboxesName), Init: program,
+		Containerd: containerd, Puller: puller, Collector: a.images, Dir: filepath.Join(a.cfg.Process.Dir, runtime.SandboxesName), Init: program,
 		Images: c.Images, Cgroup: filepath.Join(parent, sandboxCgroup), Logger: a.log.Named("sandboxes"),
 	})
 	if err != nil {
@@ -120,8 +127,11 @@ func (c Containers) openMax() time.Duration {
 	return sandboxMax
 }
 
-// check refuses settings of registries that cannot be used, also on a node that turns out to run no containers.
+// check refuses settings of images that cannot be used, also on a node that turns out to run no containers.
 func (c Containers) check() error {
+	if c.ImagesBytesMax > 0 && c.Address == "" {
+		return fmt.Errorf("%w: --images-max needs containers: give --containerd as well", ErrConfig)
+	}
 	if len(c.Pull.Hosts) == 0 {
 		if c.Pull.Auth != "" || c.Pull.CA != "" {
 			return fmt.Errorf("%w: --registry-auth and --registry-ca are of no use without --pull, which names the registries", ErrConfig)
@@ -137,13 +147,21 @@ func (c Containers) check() error {
 	return nil
 }
 
+// openMax is how long it may take until a sandbox is open.
+func (c Containers) openMax() time.Duration {
+	if len(c.Pull.Hosts) > 0 {
+		return pullingSandboxMax
+	}
+	return sandboxMax
+}
+
 // newPuller returns nil if no registry is allowed.
 func (a *agent) newPuller(c *container.Containerd) (*container.Puller, error) {
 	if len(a.cfg.Containers.Pull.Hosts) == 0 {
 		return nil, nil
 	}
 	p, err := container.NewPuller(c, container.PullOptions{
-		Registry: a.cfg.Containers.Pull, Room: a.disk.above, Ended: a.metrics.pulled, Logger: a.log.Named("images"),
+		Registry: a.cfg.Containers.Pull, Room: a.disk.above, Ended: a.metrics.pulled, Collector: a.images, Logger: a.log.Named("images"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -215,6 +233,15 @@ func over(image, command []string) []string {
 		}
 	}
 	return environ(env)
+}
+
+// keepImages removes images that nothing uses, when all take more than they may, until the context ends.
+func (a *agent) keepImages(ctx context.Context) error {
+	if a.images == nil {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return a.images.Run(ctx)
 }
 
 // keepSandboxes removes those of trajectories that have ended, when homes says that there may be some, until

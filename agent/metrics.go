@@ -21,6 +21,7 @@ type metrics struct {
 	phases, pulls                   *prometheus.HistogramVec
 	execution, renewal              prometheus.Histogram
 	output, pulledBytes, unread     prometheus.Counter
+	imagesRemoved, removedBytes     prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -30,6 +31,7 @@ func newMetrics() *metrics {
 		phases: telemetry.AgentPhase.Durations(), execution: telemetry.AgentExecution.Duration(),
 		renewal: telemetry.AgentRenewal.Duration(), output: telemetry.AgentOutput.Counter(),
 		pulls: telemetry.AgentPulls.Durations(), pulledBytes: telemetry.AgentPulled.Counter(),
+		imagesRemoved: telemetry.AgentImagesRemoved.Counter(), removedBytes: telemetry.AgentImagesFreed.Counter(),
 		unread: telemetry.UnreadAnswers.Counter(),
 	}
 }
@@ -60,6 +62,12 @@ func (m *metrics) pulled(bytes uint64, took time.Duration, err error) {
 	m.pulledBytes.Add(float64(bytes))
 }
 
+// imageRemoved notes an image that nothing used, and what its removal has freed.
+func (m *metrics) imageRemoved(bytes uint64) {
+	m.imagesRemoved.Inc()
+	m.removedBytes.Add(float64(bytes))
+}
+
 // renewed notes an answer to a renewal of the lease.
 func (m *metrics) renewed(fenced bool, began time.Time) {
 	if fenced {
@@ -86,11 +94,13 @@ func reasonOf(e plan.Exit) string {
 // registry has all metrics of the agent.
 func (a *agent) registry() *prometheus.Registry {
 	r, m := telemetry.NewRegistry(a.cfg.Version), a.metrics
-	r.MustRegister(m.starts, m.ends, m.resizes, m.renewals, m.phases, m.execution, m.renewal, m.output, m.pulls, m.pulledBytes, m.unread,
+	r.MustRegister(m.starts, m.ends, m.resizes, m.renewals, m.phases, m.execution, m.renewal, m.output, m.pulls, m.pulledBytes,
+		m.imagesRemoved, m.removedBytes, m.unread,
 		telemetry.Source([]*telemetry.Def{
 			telemetry.AgentCores, telemetry.AgentMemory, telemetry.AgentGPUs, telemetry.AgentAttempts, telemetry.AgentCoresInUse,
 			telemetry.AgentJournal, telemetry.AgentSessionOpen, telemetry.AgentLease, telemetry.AgentServers,
 			telemetry.AgentSupervisor, telemetry.AgentEngines, telemetry.AgentSickGPUs, telemetry.AgentDiskFree, telemetry.AgentDiskLow,
+			telemetry.AgentImageBytes,
 		}, a.readMetrics),
 		telemetry.Source([]*telemetry.Def{
 			telemetry.AgentCacheBytes, telemetry.AgentCacheMax, telemetry.AgentCacheReads, telemetry.AgentCacheLost,
@@ -128,6 +138,9 @@ func (a *agent) readMetrics(emit func(prometheus.Metric)) {
 	free, low := a.disk.space()
 	emit(telemetry.AgentDiskFree.Value(float64(free)))
 	emit(telemetry.AgentDiskLow.Value(telemetry.One(low)))
+	if a.images != nil {
+		emit(telemetry.AgentImageBytes.Value(float64(a.images.Bytes())))
+	}
 }
 
 func (a *agent) readCache(emit func(prometheus.Metric)) {

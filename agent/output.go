@@ -98,6 +98,8 @@ func (a *agent) serveOutput(ctx context.Context, l net.Listener) error {
 	mux.Handle(streams, onlyFor(streamHandler, pki.RoleServer))
 	usage, usageHandler := newUsageHandler(a)
 	mux.Handle(usage, onlyFor(usageHandler, pki.RoleServer))
+	images, imageHandler := newImageHandler(ctx, a)
+	mux.Handle(images, onlyFor(imageHandler, pki.RoleServer))
 	mux.Handle(transfer.Path, onlyFor(a.source(), pki.RoleAgent))
 	mux.Handle(httpx.ReplicaPath, onlyFor(newReplicaHandler(a), pki.RoleClient))
 	srv := a.newServer(mux, a.log.Named("output"))

@@ -128,6 +128,11 @@ func (d dialer) newUsage(addr string) rotav1connect.UsageServiceClient {
 	return rotav1connect.NewUsageServiceClient(d.agents, httpx.BaseURL(addr, d.tls), codec.ForClient(), connect.WithReadMaxBytes(outputBytesMax))
 }
 
+// images bounds what an agent may answer: one message is a few numbers.
+func (d dialer) images(addr string) rotav1connect.ImageServiceClient {
+	return rotav1connect.NewImageServiceClient(d.following, httpx.BaseURL(addr, d.tls), codec.ForClient(), connect.WithReadMaxBytes(64<<10))
+}
+
 func (d dialer) close() {
 	d.servers.CloseIdleConnections()
 	d.agents.CloseIdleConnections()

@@ -172,7 +172,7 @@ func (s *Server) open() error {
 		Renew: s.renew, RenewTurn: s.renewTurn, Explain: sched.Explain, ExplainTurn: explainTurn,
 		EstimateStarts: estimateStarts, EstimateRoom: sched.EstimateRoom, ReservedIntervals: sched.ReservedIntervals,
 		ExplainSpared: explainSpared,
-		LogTime:       s.logTime, Output: s.dial.output, Files: s.dial.files, Streams: s.dial.streams, Usage: s.dial.usage, Operator: s.dial.operator,
+		LogTime:       s.logTime, Output: s.dial.output, Files: s.dial.files, Streams: s.dial.streams, Usage: s.dial.usage, Images: s.dial.images, Operator: s.dial.operator,
 		Keyring: s.dial.keyring, Autopilot: s.pilot.Load,
 		JWT: newJWT(), AccessReset: s.accessReset, Audit: s.auditor(),
 		Refusal: refusal, Observe: s.metrics.observe, Tracer: s.cfg.Tracer, TLS: s.cfg.TLS.Enabled(), ServerID: s.cfg.ID,

@@ -65,6 +65,7 @@ type Client struct {
 	Files      rotav1connect.FileServiceClient
 	Streams    rotav1connect.StreamServiceClient
 	Usage      rotav1connect.UsageServiceClient
+	Images     rotav1connect.ImageServiceClient
 	Nodes      rotav1connect.NodeServiceClient
 	Classes    rotav1connect.ClassServiceClient
 	Quotas     rotav1connect.QuotaServiceClient
@@ -126,6 +127,7 @@ func New(config Config) (*Client, error) {
 	c.Files = rotav1connect.NewFileServiceClient(c.servers, base, append(options, connect.WithAcceptCompression("gzip", nil, nil))...)
 	c.Streams = rotav1connect.NewStreamServiceClient(c.servers, base, append(options, connect.WithAcceptCompression("gzip", nil, nil))...)
 	c.Usage = rotav1connect.NewUsageServiceClient(c.servers, base, options...)
+	c.Images = rotav1connect.NewImageServiceClient(c.servers, base, options...)
 	c.Nodes = rotav1connect.NewNodeServiceClient(c.servers, base, options...)
 	c.Classes = rotav1connect.NewClassServiceClient(c.servers, base, options...)
 	c.Quotas = rotav1connect.NewQuotaServiceClient(c.servers, base, options...)

@@ -27,6 +27,10 @@ var (
 	AgentPulls       = define(Agent, Histogram, "rota_agent_image_pull_duration_seconds", "Time that pulls of images from registries took, by result: ok or failed.", "result")
 	AgentPulled      = define(Agent, Counter, "rota_agent_image_pulled_bytes_total", "Bytes of layers of images that were downloaded from registries.")
 
+	AgentImageBytes    = define(Agent, Gauge, "rota_agent_image_bytes", "Bytes that images take in containerd, packed and unpacked, when they were last counted; only with --images-max.")
+	AgentImagesRemoved = define(Agent, Counter, "rota_agent_images_removed_total", "Images that were removed because all took more than --images-max, or to make room for a pull.")
+	AgentImagesFreed   = define(Agent, Counter, "rota_agent_image_removed_bytes_total", "Bytes that these images did not share with others.")
+
 	AgentCacheBytes = define(Agent, Gauge, "rota_agent_kv_cache_bytes", "Bytes of values in the KV cache, by tier: memory or disk.", "tier")
 	AgentCacheMax   = define(Agent, Gauge, "rota_agent_kv_cache_limit_bytes", "Size of the KV cache, by tier.", "tier")
 	AgentCacheReads = define(Agent, Counter, "rota_agent_kv_cache_reads_total", "Reads of the KV cache, by where the value was: memory, disk or none.", "tier")

@@ -146,6 +146,8 @@ var clusterRights = map[string]right{
 	rotav1connect.NodeServiceEnableGpusProcedure:  {noun: "node", verb: rights.Operate, place: nowhere},
 	rotav1connect.NodeServiceRemoveNodeProcedure:  {noun: "node", verb: rights.Operate, place: nowhere},
 
+	rotav1connect.ImageServicePrefetchImageProcedure: {noun: "node", verb: rights.Operate, place: nowhere},
+
 	rotav1connect.QuotaServiceCreateQuotaProcedure: {noun: "quota", verb: rights.Operate, place: nowhere},
 	rotav1connect.QuotaServiceUpdateQuotaProcedure: {noun: "quota", verb: rights.Operate, place: nowhere},
 	rotav1connect.QuotaServiceGetQuotaProcedure:    {noun: "quota", verb: rights.Read, place: nowhere},

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -126,11 +127,12 @@ type Deps struct {
 	// LogTime estimates log time now, in nanoseconds: that of the newest applied
 	// entry and what has passed since on the server's own clock; 0 before the first.
 	LogTime func() int64
-	// Output, Files, Streams, Usage and Operator return clients of an agent and of a server.
+	// Output, Files, Streams, Usage, Images and Operator return clients of an agent and of a server.
 	Output   func(addr string) rotav1connect.OutputServiceClient
 	Files    func(addr string) rotav1connect.FileServiceClient
 	Streams  func(addr string) rotav1connect.StreamServiceClient
 	Usage    func(addr string) rotav1connect.UsageServiceClient
+	Images   func(addr string) rotav1connect.ImageServiceClient
 	Operator func(addr string) rotav1connect.OperatorServiceClient
 	// Keyring returns a client for the gossip keys of a server or of an agent.
 	Keyring func(addr string, agent bool) rotav1connect.KeyringServiceClient
@@ -172,6 +174,7 @@ type Server struct {
 	access          *accessCache
 	calls           *share.Slots[string] // by caller
 	contents        *share.Slots[string] // by namespace
+	prefetches      atomic.Int64         // of images, that are under way
 	strangers       strangers
 	repeats         seen       // in the audit log
 	keyring         sync.Mutex // is held while gossip keys change
@@ -209,6 +212,7 @@ func New(deps Deps) *Server {
 	mount(rotav1connect.NewFileServiceHandler(s, options...))
 	mount(rotav1connect.NewStreamServiceHandler(s, options...))
 	mount(rotav1connect.NewUsageServiceHandler(s, options...))
+	mount(rotav1connect.NewImageServiceHandler(s, options...))
 	mount(rotav1connect.NewSnapshotServiceHandler(s, options...))
 	mount(rotav1connect.NewNodeServiceHandler(s, options...))
 	mount(rotav1connect.NewClassServiceHandler(s, options...))
@@ -226,7 +230,7 @@ func New(deps Deps) *Server {
 	mount(rotav1connect.NewAccessServiceHandler(s, options...))
 	mount(rotav1connect.NewAgentServiceHandler(s, options...))
 	services := []string{
-		rotav1connect.ActionServiceName, rotav1connect.TrajectoryServiceName, rotav1connect.FileServiceName, rotav1connect.StreamServiceName, rotav1connect.UsageServiceName, rotav1connect.SnapshotServiceName, rotav1connect.NodeServiceName,
+		rotav1connect.ActionServiceName, rotav1connect.TrajectoryServiceName, rotav1connect.FileServiceName, rotav1connect.StreamServiceName, rotav1connect.UsageServiceName, rotav1connect.ImageServiceName, rotav1connect.SnapshotServiceName, rotav1connect.NodeServiceName,
 		rotav1connect.ClassServiceName, rotav1connect.QuotaServiceName,
 		rotav1connect.JobServiceName, rotav1connect.TurnServiceName, rotav1connect.LedgerServiceName,
 		rotav1connect.EngineServiceName, rotav1connect.ResidencyServiceName, rotav1connect.MigrationServiceName,

@@ -85,7 +85,7 @@ func (c *Containerd) Import(ctx context.Context, archive io.Reader, as string) (
 				return names, err
 			}
 		}
-		if err := c.addImage(ctx, name, d); err != nil {
+		if err := c.addImage(ctx, name, d, madeNow()); err != nil {
 			return names, err
 		}
 		names = append(names, name)
@@ -207,7 +207,7 @@ func (c *Containerd) dropBlob(ctx context.Context, digest string) error {
 }
 
 // addImage names an image, and keeps what it consists of.
-func (c *Containerd) addImage(ctx context.Context, name string, d descriptor) error {
+func (c *Containerd) addImage(ctx context.Context, name string, d descriptor, labels map[string]string) error {
 	m, err := c.manifest(ctx, d)
 	if err != nil {
 		return fmt.Errorf("image %s: %w", name, err)
@@ -215,7 +215,7 @@ func (c *Containerd) addImage(ctx context.Context, name string, d descriptor) er
 	if err := c.unpack(ctx, m); err != nil {
 		return fmt.Errorf("unpack image %s: %w", name, err)
 	}
-	image := &images.Image{Name: name, Target: m.self.wire()}
+	image := &images.Image{Name: name, Target: m.self.wire(), Labels: labels}
 	_, err = c.images.Create(ctx, &images.CreateImageRequest{Image: image})
 	if isCode(err, codes.AlreadyExists) {
 		_, err = c.images.Update(ctx, &images.UpdateImageRequest{Image: image})

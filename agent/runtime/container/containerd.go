@@ -37,6 +37,10 @@ const (
 	snapshotType = "io.containerd.snapshotter.v1"
 	// contentType is the kind of plugin that holds layers as they are downloaded.
 	contentType = "io.containerd.content.v1"
+	// expireLabel says when containerd's garbage collector takes no notice of a lease any more.
+	expireLabel = "containerd.io/gc.expire"
+	// leaseKey is where a context has its lease.
+	leaseKey = "containerd-lease"
 )
 
 // snapshotters are those that are used, the better first: the second one copies.
@@ -51,6 +55,7 @@ type Containerd struct {
 	snapshotter string
 	// contentDir and snapshotsDir are where containerd keeps layers, packed and unpacked; empty: it does not say.
 	contentDir, snapshotsDir string
+	holds                    imageHolds
 
 	containers containers.ContainersClient
 	content    content.ContentClient
@@ -137,7 +142,7 @@ func in(ctx context.Context, namespace string) context.Context {
 func (c *Containerd) leased(ctx context.Context) (_ context.Context, done func(), err error) {
 	ctx = in(ctx, Namespace)
 	expires := time.Now().Add(leaseFor).UTC().Format(time.RFC3339)
-	lease, err := c.leases.Create(ctx, &leases.CreateRequest{Labels: map[string]string{"containerd.io/gc.expire": expires}})
+	lease, err := c.leases.Create(ctx, &leases.CreateRequest{Labels: map[string]string{expireLabel: expires}})
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a lease of containerd: %w", err)
 	}
@@ -147,7 +152,28 @@ func (c *Containerd) leased(ctx context.Context) (_ context.Context, done func()
 		defer cancel()
 		_, _ = c.leases.Delete(end, &leases.DeleteRequest{ID: id}) // it expires
 	}
-	return metadata.AppendToOutgoingContext(ctx, "containerd-lease", id), done, nil
+	return metadata.AppendToOutgoingContext(ctx, leaseKey, id), done, nil
+}
+
+// leaseOf is the lease of a context; empty: it has none.
+func leaseOf(ctx context.Context) string {
+	md, _ := metadata.FromOutgoingContext(ctx)
+	for _, id := range md.Get(leaseKey) {
+		return id
+	}
+	return ""
+}
+
+// keepSnapshot has the lease of a context keep a snapshot, if there is one of the name by now. What is
+// found after that stays until the lease ends.
+func (c *Containerd) keepSnapshot(ctx context.Context, name string) error {
+	_, err := c.leases.AddResource(ctx, &leases.AddResourceRequest{
+		ID: leaseOf(ctx), Resource: &leases.Resource{ID: name, Type: "snapshots/" + c.snapshotter},
+	})
+	if err != nil {
+		return fmt.Errorf("keep layer %s: %w", name, err)
+	}
+	return nil
 }
 
 // exceptCode drops an error that means no harm.

@@ -30,6 +30,9 @@ var otherNamespaces = []string{"default", "k8s.io", "moby"}
 
 // manifest is one image for this machine.
 type manifest struct {
+	// name and used are those of the image that it was found by: used is its usedLabel.
+	name, used string
+
 	self   descriptor
 	Config descriptor   `json:"config"`
 	Layers []descriptor `json:"layers"`
@@ -106,7 +109,16 @@ func (c *Containerd) findImage(ctx context.Context, name string) (*manifest, err
 				return nil, fmt.Errorf("find image %s: %w", full, err)
 			}
 			target := resp.GetImage().GetTarget()
-			return c.ready(ctx, namespace, full, descriptor{MediaType: target.GetMediaType(), Digest: target.GetDigest(), Size: target.GetSize()})
+			labels := resp.GetImage().GetLabels() // one of rota's namespace stays removable, or not
+			if namespace != Namespace {
+				labels = madeNow()
+			}
+			m, err := c.ready(ctx, namespace, full, descriptor{MediaType: target.GetMediaType(), Digest: target.GetDigest(), Size: target.GetSize()}, labels)
+			if err != nil {
+				return nil, err
+			}
+			m.name, m.used = full, labels[usedLabel]
+			return m, nil
 		}
 	}
 	return nil, fmt.Errorf("%w: %s", ErrNoImage, name)
@@ -128,6 +140,7 @@ func (c *Containerd) findUnpacked(ctx context.Context, name string) (*manifest, 
 		if err != nil {
 			return nil, fmt.Errorf("image %s: %w", full, err)
 		}
+		m.name, m.used = full, resp.GetImage().GetLabels()[usedLabel]
 		_, err = c.snapshots.Stat(ctx, &snapshots.StatSnapshotRequest{Snapshotter: c.snapshotter, Key: m.chain()})
 		if isCode(err, codes.NotFound) {
 			return nil, nil
@@ -137,8 +150,8 @@ func (c *Containerd) findUnpacked(ctx context.Context, name string) (*manifest, 
 	return nil, nil
 }
 
-// ready makes an image one of rota, with a snapshot.
-func (c *Containerd) ready(ctx context.Context, namespace, name string, d descriptor) (*manifest, error) {
+// ready makes an image one of rota, with a snapshot and these labels.
+func (c *Containerd) ready(ctx context.Context, namespace, name string, d descriptor, labels map[string]string) (*manifest, error) {
 	ctx, done, err := c.leased(ctx)
 	if err != nil {
 		return nil, err
@@ -155,7 +168,7 @@ func (c *Containerd) ready(ctx context.Context, namespace, name string, d descri
 	}
 	_, err = c.snapshots.Stat(ctx, &snapshots.StatSnapshotRequest{Snapshotter: c.snapshotter, Key: m.chain()})
 	if namespace != Namespace || isCode(err, codes.NotFound) {
-		err = c.addImage(ctx, name, d)
+		err = c.addImage(ctx, name, d, labels)
 	}
 	return m, err
 }
@@ -294,8 +307,12 @@ func (c *Containerd) label(ctx context.Context, d descriptor, labels map[string]
 }
 
 // unpackLayer makes a snapshot. The name of a snapshot says what is in it, and images share those of equal
-// names, so a layer must be what it is called.
+// names, so a layer must be what it is called. The lease of the context keeps the snapshot, also one of
+// another image, which may be removed meanwhile.
 func (c *Containerd) unpackLayer(ctx context.Context, layer descriptor, diffID, chain, parent string) error {
+	if err := c.keepSnapshot(ctx, chain); err != nil {
+		return err
+	}
 	_, err := c.snapshots.Stat(ctx, &snapshots.StatSnapshotRequest{Snapshotter: c.snapshotter, Key: chain})
 	if !isCode(err, codes.NotFound) {
 		return err

@@ -19,6 +19,7 @@ import (
 
 	durable "rota/agent/internal/record"
 	"rota/agent/runtime/container/initcall"
+	"rota/api/backoff"
 )
 
 const (
@@ -32,6 +33,10 @@ const (
 	openingMax = 8
 	// removingMax is how many are removed at once.
 	removingMax = 16
+	// openTriesMax is how often a sandbox is opened that something else is in the way of, and openAgain the
+	// time between.
+	openTriesMax = 3
+	openAgain    = 500 * time.Millisecond
 )
 
 // Options is what a Manager is told.
@@ -45,6 +50,8 @@ type Options struct {
 	Images string
 	// Puller gets images from registries that are not on the node; nil: they are not pulled.
 	Puller *Puller
+	// Collector hears of images that came and of sandboxes that ended; nil: images stay.
+	Collector *Collector
 	// Cgroup is the parent of the cgroups of sandboxes, below each mount.
 	Cgroup string
 	Logger hclog.Logger
@@ -280,13 +287,32 @@ func (m *Manager) Reserve(trajectory uint64) error { return os.MkdirAll(m.dir(tr
 // make opens a sandbox anew. Its folder stays also if that fails, see Reserve: without it, a supervisor
 // that starts would remove the directory of the trajectory.
 func (m *Manager) make(ctx context.Context, s Spec, ahead bool) (*record, error) {
+	_, noDir := os.Stat(m.dir(s.Trajectory))
 	if err := errors.Join(m.Reserve(s.Trajectory), m.clear(ctx, s.Trajectory)); err != nil {
 		return nil, fmt.Errorf("remove what is left of an earlier one: %w", err)
 	}
-	image, err := m.image(ctx, s.Image, ahead)
-	if err != nil {
-		return nil, err
+	defer m.opts.Containerd.holds.hold(s.Image)()
+	for tries := 1; ; tries++ {
+		image, err := m.image(ctx, s.Image, ahead)
+		if err != nil {
+			return nil, err
+		}
+		if err := m.opts.Containerd.noteUse(ctx, image); err != nil {
+			m.opts.Logger.Warn("the last use of an image is not written down", "error", err)
+		}
+		r, err := m.makeOf(ctx, s, image)
+		// The hold keeps this agent from removing the image, but not another one, nor an operator. And an
+		// opening that was cut short with its agent may still be undone by containerd, which then takes away
+		// what this one makes by the same name.
+		again := errors.Is(err, errImageGone) && s.Root == "" || errors.Is(err, errFirstProcess) && noDir == nil
+		if !again || tries == openTriesMax || backoff.Sleep(ctx, openAgain) != nil {
+			return r, err
+		}
 	}
+}
+
+// makeOf opens a sandbox anew with an image that was found.
+func (m *Manager) makeOf(ctx context.Context, s Spec, image *manifest) (*record, error) {
 	leave, err := slot(ctx, m.opening) // not before: an import takes minutes
 	if err != nil {
 		return nil, err
@@ -348,6 +374,7 @@ func (m *Manager) image(ctx context.Context, name string, ahead bool) (*manifest
 	if unpacked, err := m.opts.Containerd.findUnpacked(ctx, name); err != nil || unpacked != nil {
 		return unpacked, err
 	}
+	defer m.opts.Collector.grown()
 	image, err := m.imported(ctx, name)
 	if !errors.Is(err, ErrNoImage) || m.opts.Puller == nil {
 		return image, err
@@ -356,6 +383,26 @@ func (m *Manager) image(ctx context.Context, name string, ahead bool) (*manifest
 		return nil, fmt.Errorf("%w, and %w", err, pullErr)
 	}
 	return m.imported(ctx, name)
+}
+
+// Prefetch has an image on the node, as a sandbox of it would, before one opens. Its error wraps ErrNoImage if the node
+// cannot get it.
+func (m *Manager) Prefetch(ctx context.Context, name string) error {
+	defer m.opts.Containerd.holds.hold(name)()
+	image, err := m.image(ctx, name, true)
+	if err != nil {
+		return err
+	}
+	return m.opts.Containerd.noteUse(ctx, image)
+}
+
+// Pulling is how many bytes of layers the pull of an image has downloaded, and how many it has to; 0 if
+// none goes on.
+func (m *Manager) Pulling(name string) (downloaded, all uint64) {
+	if m.opts.Puller == nil {
+		return 0, 0
+	}
+	return m.opts.Puller.progress(name)
 }
 
 // imported finds an image that is on the node, and unpacks it.
@@ -476,6 +523,7 @@ func (m *Manager) end(ctx context.Context, trajectory uint64) error {
 	}
 	err = m.remove(ctx, trajectory)
 	m.drop(trajectory, e)
+	m.opts.Collector.unused()
 	if err != nil {
 		return fmt.Errorf("remove the sandbox of trajectory %d: %w", trajectory, err)
 	}

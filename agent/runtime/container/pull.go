@@ -34,6 +34,8 @@ const (
 	failedFor = 30 * time.Second
 	// roomEvery is how often the free space is looked at.
 	roomEvery = time.Second
+	// makeRoomMax is how long a pull waits while images are removed for it.
+	makeRoomMax = 30 * time.Second
 )
 
 var (
@@ -47,8 +49,10 @@ type PullOptions struct {
 	// Room returns how many bytes the file system of a folder has above what has to stay free; nil: all.
 	Room func(dir string) (bytes uint64, err error)
 	// Ended hears of each pull with the bytes that were downloaded; nil: nobody.
-	Ended  func(bytes uint64, took time.Duration, err error)
-	Logger hclog.Logger
+	Ended func(bytes uint64, took time.Duration, err error)
+	// Collector makes room for pulls, and hears of what was pulled; nil: images stay.
+	Collector *Collector
+	Logger    hclog.Logger
 }
 
 // Puller pulls images from registries into containerd.
@@ -72,6 +76,8 @@ type pull struct {
 	cancel  context.CancelFunc
 	// asked is closed when one that wants it does not want it ahead of an action.
 	asked chan struct{}
+	// got counts the bytes of layers that were downloaded, of all that have to be.
+	got, all atomic.Uint64
 }
 
 // wasAsked reports whether anyone has wanted a pull that was not ahead of an action.
@@ -121,6 +127,7 @@ func (p *Puller) pull(ctx context.Context, name string, ahead bool) error {
 	if err := p.registry.Allows(full); err != nil {
 		return err
 	}
+	defer p.c.holds.hold(full)()
 	one := p.join(full, ahead)
 	select {
 	case <-one.done:
@@ -173,7 +180,7 @@ func (p *Puller) forget(full string, one *pull) {
 
 func (p *Puller) run(ctx context.Context, full string, one *pull) {
 	defer one.cancel()
-	err := p.withSlot(ctx, full, one.asked)
+	err := p.withSlot(ctx, full, one)
 	if err != nil {
 		err = fmt.Errorf("pull %s: %w", full, err)
 	}
@@ -193,9 +200,9 @@ func (p *Puller) run(ctx context.Context, full string, one *pull) {
 }
 
 // withSlot pulls when fewer than the most are being pulled, logs it, and bounds its time.
-func (p *Puller) withSlot(ctx context.Context, full string, asked <-chan struct{}) error {
+func (p *Puller) withSlot(ctx context.Context, full string, one *pull) error {
 	select {
-	case <-asked:
+	case <-one.asked:
 	case p.pullingAhead <- struct{}{}:
 		defer func() { <-p.pullingAhead }()
 	case <-ctx.Done():
@@ -211,9 +218,9 @@ func (p *Puller) withSlot(ctx context.Context, full string, asked <-chan struct{
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go p.watchRoom(ctx, stop)
-	began, got := time.Now(), new(atomic.Uint64)
+	began, got := time.Now(), &one.got
 	p.opts.Logger.Info("pulling an image", "image", full)
-	err = p.fetch(ctx, full, got)
+	err = p.fetch(ctx, full, one)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
@@ -224,32 +231,49 @@ func (p *Puller) withSlot(ctx context.Context, full string, asked <-chan struct{
 		return err
 	}
 	p.opts.Logger.Info("an image was pulled", "image", full, "bytes", got.Load(), "seconds", took.Seconds())
+	p.opts.Collector.grown()
 	return nil
 }
 
 // watchRoom ends a pull before it fills the disk: how large layers are when they are unpacked is not known before.
 func (p *Puller) watchRoom(ctx context.Context, stop context.CancelCauseFunc) {
 	for backoff.Sleep(ctx, roomEvery) == nil {
-		for _, dir := range []string{p.c.contentDir, p.c.snapshotsDir} {
-			if !p.fits(dir, 1) {
-				stop(errNoRoom)
-				return
-			}
+		if !p.fits(ctx, func() uint64 { return 1 }) {
+			stop(errNoRoom)
+			return
 		}
 	}
 }
 
-// fits says whether a folder of containerd has room. What cannot be told is not held against it.
-func (p *Puller) fits(dir string, bytes uint64) bool {
+// fits says whether containerd has room for what a pull downloads. Images that nothing uses make room, if
+// the operator lets them. What they share with the pulled one has to be downloaded then, too.
+func (p *Puller) fits(ctx context.Context, download func() (bytes uint64)) bool {
+	short := func() uint64 { return max(p.short(p.c.contentDir, download()), p.short(p.c.snapshotsDir, 1)) }
+	if short() == 0 || p.opts.Collector == nil {
+		return short() == 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, makeRoomMax)
+	defer cancel()
+	if err := p.opts.Collector.shrink(ctx, func(uint64) uint64 { return short() }); err != nil && ctx.Err() == nil {
+		p.opts.Logger.Warn("images that nothing uses do not make room for a pull", "error", err)
+	}
+	return short() == 0
+}
+
+// short is how much room a folder of containerd lacks. What cannot be told is not held against it.
+func (p *Puller) short(dir string, bytes uint64) uint64 {
 	if p.opts.Room == nil || dir == "" {
-		return true
+		return 0
 	}
 	room, err := p.opts.Room(dir)
-	return err != nil || bytes <= room
+	if err != nil {
+		return 0
+	}
+	return bytes - min(bytes, room)
 }
 
 // fetch downloads an image, unpacks it and names it. A lease keeps what it is made of until then.
-func (p *Puller) fetch(ctx context.Context, full string, got *atomic.Uint64) error {
+func (p *Puller) fetch(ctx context.Context, full string, one *pull) error {
 	ctx, done, err := p.c.leased(ctx)
 	if err != nil {
 		return err
@@ -264,9 +288,11 @@ func (p *Puller) fetch(ctx context.Context, full string, got *atomic.Uint64) err
 	if err != nil {
 		return err
 	}
-	if need := p.missing(ctx, image.Layers); !p.fits(p.c.contentDir, need) {
-		return fmt.Errorf("%w: %d MiB have to be downloaded", errNoRoom, need>>20)
+	missing := func() uint64 { return p.missing(ctx, image.Layers) }
+	if !p.fits(ctx, missing) {
+		return fmt.Errorf("%w: %d MiB have to be downloaded", errNoRoom, missing()>>20)
 	}
+	one.all.Store(missing())
 	for _, b := range []struct {
 		registry.Blob
 		bytes []byte
@@ -278,7 +304,7 @@ func (p *Puller) fetch(ctx context.Context, full string, got *atomic.Uint64) err
 	layers, layersCtx := errgroup.WithContext(ctx)
 	layers.SetLimit(layersAtOnce)
 	for _, l := range image.Layers {
-		layers.Go(func() error { return p.layer(layersCtx, image, l, got) })
+		layers.Go(func() error { return p.layer(layersCtx, image, l, &one.got) })
 	}
 	if err := layers.Wait(); err != nil {
 		return err
@@ -288,7 +314,18 @@ func (p *Puller) fetch(ctx context.Context, full string, got *atomic.Uint64) err
 		return err
 	}
 	defer leave()
-	return p.c.addImage(ctx, full, descriptor{MediaType: image.Manifest.MediaType, Digest: image.Manifest.Digest, Size: image.Manifest.Size})
+	d := descriptor{MediaType: image.Manifest.MediaType, Digest: image.Manifest.Digest, Size: image.Manifest.Size}
+	return p.c.addImage(ctx, full, d, madeNow())
+}
+
+// progress is how far the pull of an image is; 0 if none goes on.
+func (p *Puller) progress(name string) (got, all uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one := p.pulls[fullName(name)]; one != nil {
+		return one.got.Load(), one.all.Load()
+	}
+	return 0, 0
 }
 
 // missing is how many bytes of layers rota does not have.

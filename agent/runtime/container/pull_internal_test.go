@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	snapshots "github.com/containerd/containerd/api/services/snapshots/v1"
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 
 	"rota/agent/runtime/container/containertest"
 	"rota/agent/runtime/container/registry"
@@ -184,7 +186,7 @@ func TestThoseWhoWantAnImageShareItsPull(t *testing.T) {
 	}()
 	<-came
 	for _, l := range leasesOf(t, c) {
-		if expires, err := time.Parse(time.RFC3339, l.GetLabels()["containerd.io/gc.expire"]); err != nil || time.Until(expires) < PullMax || time.Until(expires) > leaseFor {
+		if expires, err := time.Parse(time.RFC3339, l.GetLabels()[expireLabel]); err != nil || time.Until(expires) < PullMax || time.Until(expires) > leaseFor {
 			t.Errorf("the lease of a pull ends at %v: %v", expires, err)
 		}
 	}
@@ -213,6 +215,40 @@ func TestThoseWhoWantAnImageShareItsPull(t *testing.T) {
 	image, err := m.image(t.Context(), name, false)
 	if manifests, _ := r.Requests("/manifests/1"); err != nil || len(manifests) != 1 || asked(r, image) != 1 {
 		t.Errorf("it was pulled %d times: %v", len(manifests), err)
+	}
+}
+
+// A prefetch shares the pull of sandboxes, says how far it is, and holds the image.
+func TestAPrefetchIsAPull(t *testing.T) {
+	r := containertest.NewRegistry(t)
+	name := r.Push("tools", "1", noise(t, 3<<20))
+	came, release := r.Hang(2 << 20)
+	defer release()
+	m, c := pulling(t, r, nil)
+	ended := make(chan error, 1)
+	go func() { ended <- m.Prefetch(context.Background(), name) }()
+	<-came
+	containertest.Wait(t, "it says how far it is", func() bool {
+		got, all := m.Pulling(name)
+		return got >= 1<<20 && got < 3<<20 && all > 3<<20
+	})
+	defer c.holds.begin()()
+	release()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if image, err := c.findUnpacked(t.Context(), name); err != nil || image == nil {
+		t.Errorf("after it the node has %v, %v", image, err)
+	}
+	if got, all := m.Pulling(name); got != 0 || all != 0 || removed(t, &c.holds, name) {
+		t.Errorf("after it %d of %d bytes are downloaded, or the image is not held", got, all)
+	}
+	if err := m.Prefetch(t.Context(), name); err != nil || len(leasesOf(t, c)) > 0 {
+		t.Errorf("of an image that is there: %v", err)
+	}
+	m.opts.Puller = nil
+	if err := m.Prefetch(t.Context(), "nothing:1"); !errors.Is(err, ErrNoImage) {
+		t.Errorf("of an image that cannot be had: %v", err)
 	}
 }
 
@@ -471,6 +507,39 @@ func TestAPullLeavesRoom(t *testing.T) {
 		t.Errorf("when the disk is full: %v", err)
 	}
 	<-ended
+}
+
+// What a pull leaves that died with its agent is removed once its lease has expired.
+func TestAnExpiredLeaseKeepsNothing(t *testing.T) {
+	_, c := managerOfItsOwn(t)
+	ctx := in(t.Context(), Namespace)
+	expired := time.Now().Add(time.Second).UTC().Format(time.RFC3339)
+	lease, err := c.leases.Create(ctx, &leases.CreateRequest{Labels: map[string]string{expireLabel: expired}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	half := bytes.NewReader(make([]byte, 1000))
+	digest := "sha256:" + strings.Repeat("0", 64)
+	err = c.writeBlob(metadata.AppendToOutgoingContext(ctx, leaseKey, lease.GetLease().GetID()), digest, 2000, streamed(half))
+	if !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Fatal(err)
+	}
+	pieces := func() int {
+		resp, err := c.content.ListStatuses(ctx, &content.ListStatusesRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(resp.GetStatuses())
+	}
+	if err := c.collectGarbage(t.Context()); err != nil || pieces() != 1 {
+		t.Errorf("before it expires there are %d pieces of blobs: %v", pieces(), err)
+	}
+	containertest.Wait(t, "the lease and its piece are gone", func() bool {
+		if err := c.collectGarbage(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return len(leasesOf(t, c)) == 0 && pieces() == 0
+	})
 }
 
 func TestFullNames(t *testing.T) {

@@ -97,6 +97,7 @@ func (m *Manager) KeepRoots(ctx context.Context, used func() ([]string, error)) 
 	for _, name := range names {
 		if !slices.Contains(needed, name) && !parents[name] {
 			err = errors.Join(err, m.opts.Containerd.letGo(ctx, name))
+			m.opts.Collector.unused()
 		}
 	}
 	return err

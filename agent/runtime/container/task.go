@@ -25,7 +25,14 @@ const (
 	killFor = 10 * time.Second
 )
 
-// create makes a container and its file system, and starts nothing.
+// errFirstProcess says that containerd does not make the first process of a container.
+var errFirstProcess = errors.New("make its first process")
+
+// errImageGone says that the layers of an image are not there any more.
+var errImageGone = errors.New("the image was removed meanwhile")
+
+// create makes a container and its file system, and starts nothing. Its error wraps errImageGone if what
+// the file system is to be above is not there.
 func (c *Containerd) create(ctx context.Context, id, owner, image, chain string, spec *specs.Spec) error {
 	ctx, done, err := c.leased(ctx)
 	if err != nil {
@@ -37,6 +44,9 @@ func (c *Containerd) create(ctx context.Context, id, owner, image, chain string,
 		return err
 	}
 	_, err = c.snapshots.Prepare(ctx, &snapshots.PrepareSnapshotRequest{Snapshotter: c.snapshotter, Key: id, Parent: chain})
+	if isCode(err, codes.NotFound) {
+		return fmt.Errorf("%w: make its file system: %w", errImageGone, err)
+	}
 	if err != nil {
 		return fmt.Errorf("make its file system: %w", err)
 	}
@@ -62,7 +72,7 @@ func (c *Containerd) start(ctx context.Context, id string) error {
 		m.Options = append(m.Options, "nodev")
 	}
 	if _, err := c.tasks.Create(ctx, &tasks.CreateTaskRequest{ContainerID: id, Rootfs: resp.GetMounts()}); err != nil {
-		return fmt.Errorf("make its first process: %w", err)
+		return fmt.Errorf("%w: %w", errFirstProcess, err)
 	}
 	if _, err := c.tasks.Start(ctx, &tasks.StartRequest{ContainerID: id}); err != nil {
 		return fmt.Errorf("start its first process: %w", err)

@@ -21,6 +21,7 @@ var documented = []string{
 	"rota/v1/file.proto",
 	"rota/v1/stream.proto",
 	"rota/v1/usage.proto",
+	"rota/v1/image.proto",
 	"rota/v1/node.proto",
 	"rota/v1/quota.proto",
 	"rota/v1/class.proto",

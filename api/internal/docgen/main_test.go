@@ -29,6 +29,7 @@ func descriptorSet(t *testing.T) []byte {
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_node_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_stream_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_usage_proto),
+		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_image_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_trajectory_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_operator_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_engine_proto),

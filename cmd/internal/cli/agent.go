@@ -27,6 +27,7 @@ type agentFlags struct {
 	oversubscribe bool
 	shareAfter    time.Duration
 	memory        size
+	imagesMax     size
 	allowProcess  bool
 	runAs         string
 	attemptUIDs   string
@@ -90,6 +91,7 @@ section "agent" of the config file.`,
 	fs.StringVar(&f.containers.Images, "images", "", "folder of OCI archives that containers may name as images")
 	fs.StringSliceVar(&f.containers.Pull.Hosts, "pull", nil, "registry that images are pulled from which the node does not have, such as docker.io or registry.example.com:5000 (default: images are not pulled)")
 	f.registry.addTo(fs)
+	fs.Var(&f.imagesMax, "images-max", "remove images that no sandbox uses, the least recently used first, when all take more than this in containerd, such as 100GiB; 0: never")
 	fs.StringVar(&f.containers.Init, "rota-init", "", "program that is the first process of containers (default: rota-init beside this program)")
 	fs.BoolVar(&f.killOnExit, "kill-on-exit", false, "kill running actions when the agent stops, instead of leaving them for the next agent")
 	fs.BoolVar(&f.dev, "dev", false, "for trials: allow commands, run them as the agent's own user, and kill them at the end")
@@ -154,6 +156,7 @@ func (f *agentFlags) config(s *settings, logger hclog.Logger) (agent.Config, err
 	if err := f.registry.apply(&cfg.Containers.Pull); err != nil {
 		return cfg, err
 	}
+	cfg.Containers.ImagesBytesMax = uint64(f.imagesMax)
 	if f.containers.Address == none {
 		cfg.Containers.Address = ""
 	}

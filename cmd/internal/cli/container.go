@@ -53,11 +53,12 @@ func (f *containerFlags) spec() (*rotav1.Container, error) {
 }
 
 func (a *app) imageCmd() *cobra.Command {
-	return group("image", "See, import and pull images of containers on this machine", a.imageImportCmd(), a.imagePullCmd(), a.imageListCmd())
+	return group("image", "See, import, pull and prefetch images of containers", a.imageImportCmd(), a.imagePullCmd(), a.imagePrefetchCmd(), a.imageListCmd())
 }
 
 func (a *app) imageImportCmd() *cobra.Command {
 	var address, name string
+	var pin bool
 	cmd := &cobra.Command{
 		Use: "import FILE", Short: "Import an OCI archive into the containerd of this machine", Args: exactly("FILE"),
 		Example: "  sudo rota image import python.tar --name python:3.12",
@@ -69,10 +70,14 @@ func (a *app) imageImportCmd() *cobra.Command {
 				}
 				defer f.Close()
 				names, err := c.Import(ctx, f, name)
+				if err == nil && pin {
+					err = pinAll(ctx, c, names)
+				}
 				return a.printImages(names, err)
 			})
 		},
 	}
+	addPin(cmd, &pin)
 	cmd.Flags().StringVar(&name, "name", "", "name of the image (default: that in the archive)")
 	cmd.Flags().StringVar(&address, "containerd", container.DefaultAddress, "socket of containerd")
 	return cmd
@@ -104,7 +109,7 @@ func (f *registryFlags) apply(o *registry.Options) error {
 
 func (a *app) imagePullCmd() *cobra.Command {
 	var address string
-	var plain bool
+	var plain, pin bool
 	var f registryFlags
 	cmd := &cobra.Command{
 		Use: "pull IMAGE", Short: "Pull an image from its registry into the containerd of this machine", Args: exactly("IMAGE"),
@@ -128,14 +133,31 @@ image of this name: trajectories that open later get what the tag names now.`,
 				if err := p.Pull(ctx, args[0]); err != nil {
 					return err
 				}
-				return a.printImages(args, nil)
+				if pin {
+					err = pinAll(ctx, c, args)
+				}
+				return a.printImages(args, err)
 			})
 		},
 	}
 	f.addTo(cmd.Flags())
+	addPin(cmd, &pin)
 	cmd.Flags().BoolVar(&plain, "plain-http", false, "use no TLS; for a registry on this machine only")
 	cmd.Flags().StringVar(&address, "containerd", container.DefaultAddress, "socket of containerd")
 	return cmd
+}
+
+func addPin(cmd *cobra.Command, pin *bool) {
+	cmd.Flags().BoolVar(pin, "pin", false, "have agents with --images-max never remove the image")
+}
+
+func pinAll(ctx context.Context, c *container.Containerd, names []string) error {
+	for _, name := range names {
+		if err := c.Pin(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (a *app) imageListCmd() *cobra.Command {

@@ -14,6 +14,11 @@ import (
 	"testing"
 	"time"
 
+	leases "github.com/containerd/containerd/api/services/leases/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
 	"rota/agent/runtime/container/imagefile"
 )
 
@@ -85,6 +90,38 @@ func (d *Daemon) Kill() {
 	_ = d.cmd.Wait()
 }
 
+// Ingested is how many bytes the daemon has of blobs that are not whole.
+func (d *Daemon) Ingested() (bytes int64) {
+	d.t.Helper()
+	files, err := filepath.Glob(d.path("root/io.containerd.content.v1.content/ingest/*/data"))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, f := range files {
+		if st, err := os.Stat(f); err == nil {
+			bytes += st.Size()
+		}
+	}
+	return bytes
+}
+
+// Leases are those of a namespace.
+func (d *Daemon) Leases(namespace string) []*leases.Lease {
+	d.t.Helper()
+	conn, err := grpc.NewClient("unix://"+d.Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), "containerd-namespace", namespace), time.Minute)
+	defer cancel()
+	resp, err := leases.NewLeasesClient(conn).List(ctx, &leases.ListRequest{})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return resp.GetLeases()
+}
+
 func (d *Daemon) end() {
 	if d.cmd != nil && d.cmd.Process != nil {
 		_ = d.cmd.Process.Signal(syscall.SIGTERM)
@@ -154,7 +191,10 @@ func Archive(t testing.TB) string {
 }
 
 // Layer is that of the image of Archive, not compressed.
-func Layer(t testing.TB) []byte {
+func Layer(t testing.TB) []byte { return LayerWith(t, nil) }
+
+// LayerWith is Layer with one more file, /filler.
+func LayerWith(t testing.TB, filler []byte) []byte {
 	t.Helper()
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
@@ -177,6 +217,7 @@ func Layer(t testing.TB) []byte {
 	for _, name := range []string{"sh", "cat", "id", "sleep", "touch", "ls", "ps", "wget", "nc", "mount", "mknod", "unshare", "hostname", "echo", "true", "pwd", "grep", "dd", "kill", "head", "chroot", "stat", "env"} {
 		add(t, w, &tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + name, Linkname: "busybox"}, nil)
 	}
+	add(t, w, &tar.Header{Name: "filler", Mode: 0o644}, filler)
 	// A device of the image, which nothing in a container may open.
 	add(t, w, &tar.Header{Typeflag: tar.TypeChar, Name: "zero", Mode: 0o666, Devmajor: 1, Devminor: 5}, nil)
 	add(t, w, &tar.Header{Name: "etc/passwd", Mode: 0o644}, []byte("root:x:0:0:root:/root:/bin/sh\nworker:x:1000:1000::/work:/bin/sh\n"))

@@ -47,6 +47,65 @@ type Registry struct {
 	fault    Fault
 	cuts     int // answers that are still to be cut off
 	cutAfter int // bytes
+	hanging  *hang
+	resumed  int // requests for a part of a blob
+}
+
+// hang has answers stop in the middle.
+type hang struct {
+	after    int // bytes
+	came     chan struct{}
+	released chan struct{}
+}
+
+// Hang lets answers that are longer stop after a number of bytes, and says so of each on a channel. They go on, and
+// later ones do not stop, after release.
+func (r *Registry) Hang(after int) (came <-chan struct{}, release func()) {
+	h := &hang{after: after, came: make(chan struct{}, 100), released: make(chan struct{})}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hanging = h
+	return h.came, sync.OnceFunc(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.hanging = nil
+		close(h.released)
+	})
+}
+
+// hangWriter stops after a number of bytes, until it is released or its client is gone.
+type hangWriter struct {
+	http.ResponseWriter
+	*hang
+	gone <-chan struct{}
+	left int
+}
+
+func (w *hangWriter) Write(p []byte) (int, error) {
+	if w.left < 0 || len(p) <= w.left {
+		w.left -= len(p)
+		return w.ResponseWriter.Write(p)
+	}
+	n, err := w.ResponseWriter.Write(p[:w.left])
+	if err != nil {
+		return n, err
+	}
+	_ = http.NewResponseController(w.ResponseWriter).Flush()
+	w.left = -1
+	w.came <- struct{}{}
+	select {
+	case <-w.released:
+	case <-w.gone:
+	}
+	more, err := w.ResponseWriter.Write(p[n:])
+	return n + more, err
+}
+
+// Resumed is how many requests were for a part of a blob.
+func (r *Registry) Resumed() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.resumed
 }
 
 // Fault answers a request itself, or returns false.
@@ -201,6 +260,9 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request) {
 	if req.Header.Get("Authorization") != "" {
 		r.authed++
 	}
+	if req.Header.Get("Range") != "" {
+		r.resumed++
+	}
 	fault := r.fault
 	r.mu.Unlock()
 	if fault != nil && fault(w, req) {
@@ -242,6 +304,9 @@ func (r *Registry) send(w http.ResponseWriter, req *http.Request, mediaType stri
 	if r.cuts > 0 && len(b) > r.cutAfter {
 		r.cuts--
 		w = &cutWriter{w, r.cutAfter}
+	}
+	if r.hanging != nil && len(b) > r.hanging.after {
+		w = &hangWriter{w, r.hanging, req.Context().Done(), r.hanging.after}
 	}
 	r.mu.Unlock()
 	defer r.mu.Lock()
