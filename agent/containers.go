@@ -147,14 +147,6 @@ func (c Containers) check() error {
 	return nil
 }
 
-// openMax is how long it may take until a sandbox is open.
-func (c Containers) openMax() time.Duration {
-	if len(c.Pull.Hosts) > 0 {
-		return pullingSandboxMax
-	}
-	return sandboxMax
-}
-
 // newPuller returns nil if no registry is allowed.
 func (a *agent) newPuller(c *container.Containerd) (*container.Puller, error) {
 	if len(a.cfg.Containers.Pull.Hosts) == 0 {

@@ -151,7 +151,7 @@ func TestTheLastUseOfAnImageIsWrittenNowAndThen(t *testing.T) {
 		age     time.Duration // of the last use
 		written bool
 	}{{30 * time.Second, false}, {2 * time.Minute, true}, {-time.Hour, true}} {
-		if _, err := m.image(t.Context(), name); err != nil {
+		if _, err := m.image(t.Context(), name, false); err != nil {
 			t.Fatal(err)
 		}
 		before := time.Now().Add(-step.age).UTC().Format(time.RFC3339Nano)
@@ -270,7 +270,7 @@ func TestAnImageThatIsRemovedBeforeItsSandboxOpens(t *testing.T) {
 	r := containertest.NewRegistry(t)
 	m, g := collecting(t, r, CollectorOptions{BytesMax: 1 << 40})
 	name := r.Push("tools", "1", noise(t, 10_000))
-	image, err := m.image(t.Context(), name)
+	image, err := m.image(t.Context(), name, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +306,7 @@ func TestASandboxOpensAfterOneThatWasCutShort(t *testing.T) {
 	r := containertest.NewRegistry(t)
 	m, g := collecting(t, r, CollectorOptions{BytesMax: 1 << 40})
 	name := r.Push("tools", "1", noise(t, 10_000))
-	if _, err := m.image(t.Context(), name); err != nil {
+	if _, err := m.image(t.Context(), name, false); err != nil {
 		t.Fatal(err)
 	}
 	state := filepath.Join(g.c.snapshotsDir, "..", "..", "state", "io.containerd.runtime.v2.task", Namespace)
@@ -379,15 +379,15 @@ func TestAPullMakesRoomForItself(t *testing.T) {
 		all = append(all, r.Push(fmt.Sprint("tools", i), "1", noise(t, 1<<20+i)))
 	}
 	opened(t, m, 1, all[0])
-	if _, err := m.image(t.Context(), all[1]); err != nil {
+	if _, err := m.image(t.Context(), all[1], false); err != nil {
 		t.Fatal(err)
 	}
 	with(nil)
-	if _, err := m.image(t.Context(), all[2]); !errors.Is(err, errNoRoom) {
+	if _, err := m.image(t.Context(), all[2], false); !errors.Is(err, errNoRoom) {
 		t.Errorf("without a collector: %v", err)
 	}
 	with(g)
-	if _, err := m.image(t.Context(), all[2]); err != nil {
+	if _, err := m.image(t.Context(), all[2], false); err != nil {
 		t.Error(err)
 	}
 	collect(t, g, all[0], all[2])
