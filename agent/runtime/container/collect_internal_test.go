@@ -333,7 +333,7 @@ func TestASandboxOpensAfterOneThatWasCutShort(t *testing.T) {
 func TestALayerStaysForWhoeverUnpacksOnIt(t *testing.T) {
 	r := containertest.NewRegistry(t)
 	m, g := collecting(t, r, CollectorOptions{BytesMax: 1})
-	image, err := m.image(t.Context(), r.Push("tools", "1", noise(t, 10_000)))
+	image, err := m.image(t.Context(), r.Push("tools", "1", noise(t, 10_000)), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +396,7 @@ func TestAPullMakesRoomForItself(t *testing.T) {
 	defer release()
 	pulled := make(chan error, 1)
 	go func() {
-		_, err := m.image(context.Background(), all[3])
+		_, err := m.image(context.Background(), all[3], false)
 		pulled <- err
 	}()
 	<-came
@@ -413,7 +413,7 @@ func TestAPullMakesRoomForItself(t *testing.T) {
 	closed(t, m)
 	unpacked.Store(1)
 	packed.Store(1)
-	if _, err := m.image(t.Context(), r.Push("large", "1", noise(t, 1<<20+5))); !errors.Is(err, errNoRoom) {
+	if _, err := m.image(t.Context(), r.Push("large", "1", noise(t, 1<<20+5)), false); !errors.Is(err, errNoRoom) {
 		t.Errorf("a pull that does not fit at all: %v", err)
 	}
 	collect(t, g)
@@ -428,7 +428,7 @@ func TestACollectorThatRuns(t *testing.T) {
 		return isCode(err, codes.NotFound)
 	}
 	first, second := r.Push("first", "1", noise(t, 1000)), r.Push("second", "1", noise(t, 1001))
-	if _, err := m.image(t.Context(), first); err != nil {
+	if _, err := m.image(t.Context(), first, false); err != nil {
 		t.Fatal(err)
 	}
 	<-g.due // so that it begins for no other reason than its start
