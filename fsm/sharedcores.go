@@ -43,15 +43,22 @@ func (x *execution) sharesNoMore(n *state.Node, t *state.Attempt) (freed state.C
 	return freed
 }
 
-// sharesLate has a node divided again when an action waits in its queue: those that have run for long may
-// share cores then.
+// sharesLate has a node divided again when the first in its queue waits for cores: those that have run for
+// long may share some then.
 func (x *execution) sharesLate(q state.Queue) {
-	if q.Kind != state.NodeQueue || x.s.QueueLen(q) == 0 {
+	if q.Kind != state.NodeQueue {
 		return
 	}
-	if n := x.s.Node(state.NodeID(q.ID)); n != nil && n.ShareAfterNS > 0 && n.Available() == 0 {
-		x.divisions.add(n.ID)
+	n := x.s.Node(state.NodeID(q.ID))
+	if n == nil || n.ShareAfterNS == 0 {
+		return
 	}
+	x.s.Queued(q, 0, func(first state.ActionID) bool {
+		if int(x.s.Action(first).CoresMin) > n.Available() {
+			x.divisions.add(n.ID)
+		}
+		return false
+	})
 }
 
 // learnShared has a class learn of an attempt that shared cores: that it takes at least as much work as it
