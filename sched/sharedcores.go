@@ -14,8 +14,8 @@ import (
 // A node is looked at again at the latest after these times when attempts on it may share cores and do
 // not: when all of its cores are in use, and when not.
 const (
-	shareFullAgainNS  = 1_000_000_000
-	shareAgainNSAtMax = 10_000_000_000
+	shareFullAgainNS = 1_000_000_000
+	shareAgainNSMax  = 10_000_000_000
 )
 
 // ages notes an attempt that may share cores from a log time on.
@@ -134,7 +134,7 @@ func (d *division) shareAgain() int64 {
 	if len(d.old) == 0 {
 		return at
 	}
-	again := d.now + shareAgainNSAtMax
+	again := d.now + shareAgainNSMax
 	if d.node.Available() == 0 {
 		again = d.now + shareFullAgainNS
 	}
