@@ -171,6 +171,8 @@ func TestReclaimTakesFromThoseWithMost(t *testing.T) {
 			}
 			if x.Attempt != nil {
 				most = max(most, w.Attempt(1, x.Attempt.Action).Spare())
+			} else {
+				most = max(most, w.Node(1).SharedSpare())
 			}
 		}
 		w.Attempts(1, func(t *state.Attempt) bool {
