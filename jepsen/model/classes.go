@@ -375,7 +375,7 @@ func (m *Model) isWide(a *action, n *node, got int) error {
 	}
 	free := n.available()
 	if n.Resizes {
-		return a.isWideWhereItFollows(n, free, got)
+		return a.isWideWhereItFollows(n, max(free, m.availableByNow(n)), got)
 	}
 	want := a.atMost(free)
 	if c := a.class; c != nil && len(c.widths) == 1 && !a.hasCurve() {

@@ -138,3 +138,21 @@ func (m *Model) sharesSoon(n *node, row *state.Node) error {
 	}
 	return nil
 }
+
+// availableByNow is what a node had to give if those that began to share cores in this entry did so before
+// anything started: a division that an entry left to the next one comes first.
+func (m *Model) availableByNow(n *node) int {
+	left, sharing := n.CoreCount(), uint32(0)
+	for _, a := range n.running {
+		at := m.s.Attempt(n.ID, a.ID)
+		switch {
+		case a.shares || at != nil && at.Shares:
+			sharing++
+		case a.follows && a.ice == state.IceNone:
+			left -= int(a.CoresMin)
+		default:
+			left -= a.cores.Len()
+		}
+	}
+	return left - sharedLeast(sharing)
+}
