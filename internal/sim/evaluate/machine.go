@@ -240,7 +240,7 @@ func (m *machine) execute(r *running) {
 	if m.apis.providers[r.c.Cost[0].Resource] != nil {
 		began := m.w.loop.Now()
 		m.apis.call(r.c, func(ok bool) {
-			r.c.busy += r.units.held(m.w.loop.Now() - began)
+			r.c.busy += r.units.Held(m.w.loop.Now() - began)
 			r.then(ok)
 		})
 		return

@@ -7,6 +7,7 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
+	"rota/internal/sim"
 	"rota/internal/sim/workload"
 )
 
@@ -59,7 +60,7 @@ func TestCostsAreMapped(t *testing.T) {
 	if a := m.action(&cpu); !slices.Equal(a.Needs.Cores, []uint32{1, 2, 4, 8}) {
 		t.Errorf("%+v", a)
 	}
-	if g := m.grant(&cpu, &state.Attempt{Cores: cores(5)}); g != (grant{units: width{units: 5}}) {
+	if g := m.grant(&cpu, &state.Attempt{Cores: cores(5)}); g != (grant{units: sim.Width{Units: 5}}) {
 		t.Errorf("%+v", g)
 	}
 }
@@ -123,7 +124,7 @@ func TestProfilesAreMapped(t *testing.T) {
 		g.Needs.Gpus.Model != a.Service || g.Needs.Gpus.SetupNs != m.params.Service(a.Service).Restore(4) || g.CoresMax != 0 || g.Class != a.Class {
 		t.Errorf("%+v", g)
 	}
-	if g := m.grant(&a, &state.Attempt{Chunk: state.Chunk{Units: 2}, SetUpNS: 5}); g != (grant{width{units: 2}, m.params.Service(a.Service).Restore(2)}) {
+	if g := m.grant(&a, &state.Attempt{Chunk: state.Chunk{Units: 2}, SetUpNS: 5}); g != (grant{sim.Width{Units: 2}, m.params.Service(a.Service).Restore(2)}) {
 		t.Errorf("%+v", g)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
+	"rota/internal/sim"
 	"rota/internal/sim/workload"
 )
 
@@ -141,17 +142,17 @@ func numbers(set []int64) (out []uint32) {
 // grant is what an attempt was given: units of its key resource, and the set-up
 // that it has to do first.
 type grant struct {
-	units width
+	units sim.Width
 	setUp int64
 }
 
 func (m *mapping) grant(a *workload.Action, t *state.Attempt) grant {
 	if t.Chunk.Units == 0 {
-		return grant{units: width{units: int64(t.Cores.Len())}}
+		return grant{units: sim.Width{Units: int64(t.Cores.Len())}}
 	}
-	g := grant{units: width{units: int64(t.Chunk.Units)}}
+	g := grant{units: sim.Width{Units: int64(t.Chunk.Units)}}
 	if t.SetUpNS > 0 {
-		g.setUp = m.params.Service(a.Service).Restore(g.units.units)
+		g.setUp = m.params.Service(a.Service).Restore(g.units.Units)
 	}
 	return g
 }

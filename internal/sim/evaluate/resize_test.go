@@ -3,6 +3,7 @@ package evaluate
 import (
 	"testing"
 
+	"rota/internal/sim"
 	"rota/internal/sim/workload"
 )
 
@@ -24,10 +25,10 @@ func TestAResizeCostsTime(t *testing.T) {
 		w := &world{in: &Input{Latency: Latency{Resize: second}}}
 		call := &call{Action: &workload.Action{Cost: []workload.Cost{{Resource: "cpu", Min: 1, Max: 4}}, Single: 8 * second}}
 		ends := int64(0)
-		r := &running{m: &machine{w: w}, c: call, units: width{units: 1}, then: func(bool) { ends = w.loop.Now() }}
+		r := &running{m: &machine{w: w}, c: call, units: sim.Width{Units: 1}, then: func(bool) { ends = w.loop.Now() }}
 		r.compute()
 		for i, at := range c.at {
-			w.loop.After(at*second, func() { r.resize(width{units: c.to[i]}) })
+			w.loop.After(at*second, func() { r.resize(sim.Width{Units: c.to[i]}) })
 		}
 		w.loop.Run(100 * second)
 		if ends != c.ends*second || call.busy != c.busy*second || call.resizes != int64(len(c.at)) {

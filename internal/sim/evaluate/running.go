@@ -5,29 +5,6 @@ import (
 	"rota/internal/sim"
 )
 
-// width is what an attempt has of its key resource: units to itself, or cores that it shares with
-// others, of attempts in all.
-type width struct{ units, of int64 }
-
-// own is how many units nobody else has.
-func (w width) own() int64 {
-	if w.of > 0 {
-		return 0
-	}
-	return w.units
-}
-
-// held is how many units it has of a time, by as much as the time.
-func (w width) held(time int64) int64 { return time * w.units / max(1, w.of) }
-
-// duration is how long a call takes with it. Shares of cores are equal.
-func (w width) duration(c *call) int64 {
-	if w.of <= w.units {
-		return c.Duration(w.units / max(1, w.of))
-	}
-	return int64(state.MulDiv(uint64(c.Duration(1)), uint64(w.of), uint64(max(1, w.units))))
-}
-
 // running is an attempt that an agent carries out. What it has left is scaled when it gets
 // other cores.
 type running struct {
@@ -37,8 +14,8 @@ type running struct {
 	node    state.NodeID
 	onCores bool
 	// units are those that it has, wanted what it was told to have last.
-	units  width
-	wanted width
+	units  sim.Width
+	wanted sim.Width
 	then   func(ok bool)
 	// left is how long it would compute from since on, with units; 0: it has not begun, and sets
 	// up from since on.
@@ -52,8 +29,8 @@ type running struct {
 
 // compute begins to compute.
 func (r *running) compute() {
-	r.left = max(1, r.units.duration(r.c))
-	r.use(r.units.own())
+	r.left = max(1, r.units.Duration(r.c.Duration))
+	r.use(r.units.Own())
 	r.goOn()
 }
 
@@ -69,7 +46,7 @@ func (r *running) goOn() {
 	r.m.w.loop.After(r.stalled+r.left, func() {
 		if resized == r.resized {
 			r.account()
-			r.use(-r.units.own())
+			r.use(-r.units.Own())
 			r.done = true
 			r.then(true)
 		}
@@ -79,7 +56,7 @@ func (r *running) goOn() {
 // hold adds what it has held since that was added last, and returns for how long that was.
 func (r *running) hold() int64 {
 	held := max(0, r.m.w.loop.Now()-r.since)
-	r.c.busy += r.units.held(held)
+	r.c.busy += r.units.Held(held)
 	r.since += held
 	return held
 }
@@ -94,7 +71,7 @@ func (r *running) account() {
 
 // resize gives it other cores, with which it takes longer or less for what it has left. It
 // holds them from now on, and does not get on for what a resize costs.
-func (r *running) resize(units width) {
+func (r *running) resize(units sim.Width) {
 	switch {
 	case r.done:
 		return
@@ -104,8 +81,8 @@ func (r *running) resize(units width) {
 		return
 	}
 	r.account()
-	r.use(units.own() - r.units.own())
-	r.left = max(1, sim.Rescaled(r.left, r.units.duration(r.c), units.duration(r.c)))
+	r.use(units.Own() - r.units.Own())
+	r.left = max(1, sim.Rescaled(r.left, r.units.Duration(r.c.Duration), units.Duration(r.c.Duration)))
 	r.units = units
 	r.stalled += r.m.w.in.Latency.Resize
 	r.resized++
@@ -123,8 +100,8 @@ func (m *machine) resize() {
 			for _, id := range nodes {
 				m.share(s.Node(id), grow)
 				s.Attempts(id, func(t *state.Attempt) bool {
-					r, units := m.running[t.Action], widthOf(s.Node(id), t)
-					if r != nil && r.onCores && r.wanted != units && r.wanted.own() < units.own() == grow {
+					r, units := m.running[t.Action], sim.WidthOf(s.Node(id), t)
+					if r != nil && r.onCores && r.wanted != units && r.wanted.Own() < units.Own() == grow {
 						r.wanted = units
 						m.w.loop.After(m.w.in.Latency.Dispatch, func() { r.resize(units) })
 					}
@@ -144,12 +121,4 @@ func (m *machine) share(n *state.Node, grow bool) {
 	more := cores - c.shared
 	c.shared = cores
 	m.w.loop.After(m.w.in.Latency.Dispatch, func() { m.use(n.ID, more) })
-}
-
-// widthOf is what an attempt is to have of the cores of its node.
-func widthOf(n *state.Node, t *state.Attempt) width {
-	if t.Shares {
-		return width{int64(n.Shared.Len()), int64(n.Sharing)}
-	}
-	return width{units: int64(t.Cores.Len())}
 }

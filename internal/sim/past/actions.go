@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"rota/fsm/state"
+	"rota/internal/sim"
 	"rota/internal/sim/evaluate"
 	"rota/internal/sim/workload"
 	"rota/sched"
@@ -86,7 +87,7 @@ func (a *action) uses() []held {
 	}
 	if all <= 0 {
 		used := (a.Result.CPUNS + a.Result.ExecNS/2) / a.Result.ExecNS
-		return []held{{units{cores: int32(max(int64(a.CoresMin), min(int64(a.CoresMax), used)))}, a.Result.ExecNS}}
+		return []held{{sim.Width{Units: max(int64(a.CoresMin), min(int64(a.CoresMax), used))}, a.Result.ExecNS}}
 	}
 	out := make([]held, len(a.held))
 	for i, h := range a.held { // to start and to report is not to execute
@@ -99,10 +100,7 @@ func (a *action) uses() []held {
 func work(a *action, c workload.Curve) (ns int64) {
 	const trial = 1 << 40
 	for _, h := range a.uses() {
-		took := c.Duration(trial, int64(h.cores/max(1, h.of)))
-		if h.of > h.cores { // a part of one
-			h.ns = int64(state.MulDiv(uint64(h.ns), uint64(h.cores), uint64(h.of)))
-		}
+		took := h.units.Duration(func(units int64) int64 { return c.Duration(trial, units) })
 		ns += int64(state.MulDiv(uint64(h.ns), trial, uint64(took)))
 	}
 	return max(1, min(ns, scale.DurationMax))
@@ -190,7 +188,7 @@ func (b *builder) profiled(a *action, sim *workload.Action) int64 {
 func (b *builder) observe(a *action) evaluate.Observed {
 	busy := int64(0)
 	for _, h := range a.uses() {
-		busy += h.ns * int64(h.cores) / int64(max(1, h.of))
+		busy += h.units.Held(h.ns)
 	}
 	return evaluate.Observed{
 		Class: b.class(a), Submitted: a.SubmittedAt, ACT: a.EndedAt - a.SubmittedAt, Queue: a.StartedAt - a.SubmittedAt,

@@ -6,6 +6,7 @@ import (
 
 	"rota/fsm"
 	"rota/fsm/state"
+	"rota/internal/sim"
 	"rota/sched"
 )
 
@@ -21,16 +22,13 @@ type Reader struct {
 // use is the cores that an attempt has had, and for how long each number of them.
 type use struct {
 	held  []held
-	units units // that it has
-	since int64 // log time
+	units sim.Width // that it has
+	since int64     // log time
 }
 
-// units are cores of an attempt, or those that it shares with others, of attempts in all.
-type units struct{ cores, of int32 }
-
 type held struct {
-	units
-	ns int64
+	units sim.Width
+	ns    int64
 }
 
 // until adds up what the attempt has had until a log time.
@@ -84,7 +82,7 @@ func NewReader(snapshot io.ReadCloser) (*Reader, error) {
 		s.Nodes(0, func(n *state.Node) bool {
 			r.node(n)
 			s.Attempts(n.ID, func(t *state.Attempt) bool {
-				r.running[t.Action] = &use{units: units{cores: sched.MeanWidth(t, s.Meta().Now)}, since: t.StartedAt}
+				r.running[t.Action] = &use{units: sim.Width{Units: int64(sched.MeanWidth(t, s.Meta().Now))}, since: t.StartedAt}
 				return true
 			})
 			return true
@@ -126,7 +124,7 @@ func (r *Reader) effects(all []fsm.Effect) {
 func (r *Reader) resized(s *state.State) {
 	for _, id := range r.dirty {
 		s.Attempts(id, func(t *state.Attempt) bool {
-			if u, has := r.running[t.Action], unitsOf(s, t); u != nil && u.units != has {
+			if u, has := r.running[t.Action], sim.WidthOf(s.Node(t.Node), t); u != nil && u.units != has {
 				u.until(s.Meta().Now)
 				u.units = has
 			}
@@ -134,13 +132,6 @@ func (r *Reader) resized(s *state.State) {
 		})
 	}
 	r.dirty = r.dirty[:0]
-}
-
-func unitsOf(s *state.State, t *state.Attempt) units {
-	if n := s.Node(t.Node); t.Shares {
-		return units{int32(n.Shared.Len()), int32(n.Sharing)}
-	}
-	return units{cores: int32(t.Cores.Len())}
 }
 
 // read looks at the events of an entry.
@@ -185,7 +176,7 @@ func (r *Reader) action(s *state.State, a *state.Action, to state.ActionState) {
 	if to.Final() {
 		r.ended(a)
 	} else if t := s.Attempt(a.Node, a.ID); to == state.ActionRunning && t != nil {
-		r.running[a.ID] = &use{units: unitsOf(s, t), since: t.StartedAt}
+		r.running[a.ID] = &use{units: sim.WidthOf(s.Node(t.Node), t), since: t.StartedAt}
 	}
 }
 
